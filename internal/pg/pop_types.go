@@ -1,0 +1,85 @@
+package pg
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// QueueModeGroup is the consumer group that stands for "no consumer group".
+const QueueModeGroup = "__QUEUE_MODE__"
+
+// A PopRequest asks for messages. Which fields count depends on the method it is given to.
+type PopRequest struct {
+	Tenant uuid.UUID
+	Queue  string
+	// Partition is read by PopSpecific only.
+	Partition string
+	// Namespace and Task are read by PopDiscover only; empty means any.
+	Namespace, Task string
+	// Group is the consumer group, QueueModeGroup for none.
+	Group string
+	// Budget is the most messages of the whole call; below 1 acts as 1.
+	Budget int
+	// LeaseSeconds is how long the batch is held; PopDiscover takes 0 as "each queue's own lease time".
+	LeaseSeconds int
+	// Worker is the lease id, new for every request.
+	Worker string
+	// AutoAck commits the cursor inside the pop; the claim runs in a transaction that ends after Accept.
+	AutoAck bool
+	// MaxPartitions is the most partitions one call may claim; 0 or less is no cap.
+	MaxPartitions int
+	// SubMode ("all" or "new") and SubFrom ("", "now" or RFC 3339) seed a missing cursor only.
+	SubMode, SubFrom string
+	// Candidates are the partition names PopList tries, in order.
+	Candidates []string
+	// SkipWindow tells PopList that the caller has applied the queue's windowBuffer itself.
+	SkipWindow bool
+	// Accept, when set together with AutoAck, sees the claim before it is committed. Its error rolls the claim back and is
+	// returned, so that messages that cannot be rendered or sent are not acknowledged.
+	Accept func(Claim) error
+}
+
+// A Claim is what one pop call took.
+type Claim struct {
+	Partitions []ClaimedPartition
+	// States holds one verdict per evaluated candidate; PopList only.
+	States []CandidateState
+}
+
+// A ClaimedPartition is the batch taken from one partition, in offset order.
+type ClaimedPartition struct {
+	Queue       string
+	Partition   string
+	PartitionID uuid.UUID
+	Segments    []ClaimedSegment
+}
+
+// A ClaimedSegment is the part of one segment that belongs to a batch.
+type ClaimedSegment struct {
+	Base int64
+	// StartIndex is the first frame of the batch inside the blob, Take the number of frames.
+	StartIndex, Take int
+	CreatedAt        time.Time
+	Blob             []byte
+}
+
+// CandidateVerdict is PopList's word on one candidate.
+type CandidateVerdict string
+
+// The verdicts on a candidate. A candidate that was not reached gets none.
+const (
+	CandidateTook   CandidateVerdict = "took"
+	CandidateLeased CandidateVerdict = "leased"
+	CandidateEmpty  CandidateVerdict = "empty"
+)
+
+// A CandidateState is one verdict of PopList.
+type CandidateState struct {
+	Partition string
+	Verdict   CandidateVerdict
+	// LastOffset is the partition's head, read after the claim, when the verdict is CandidateTook.
+	LastOffset int64
+	// Until is when it is worth looking again, when the verdict is CandidateLeased.
+	Until time.Time
+}

@@ -1,0 +1,2 @@
+-- The schema of Queen: shared tables. Applied first, at every boot, create-only and idempotent.
+CREATE SCHEMA IF NOT EXISTS queen;
