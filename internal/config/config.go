@@ -1,0 +1,99 @@
+package config
+
+import "time"
+
+// Config is every setting of the broker.
+type Config struct {
+	Server    Server    `title:"HTTP server"`
+	Database  Database  `title:"PostgreSQL"`
+	Private   Private   `title:"Private PostgreSQL"`
+	Pop       Pop       `title:"Pop and long poll"`
+	Push      Push      `title:"Push"`
+	Admission Admission `title:"Admission of write transactions"`
+	Caches    Caches    `title:"Caches"`
+	Log       Log       `title:"Logging"`
+
+	// Unused names the set variables that are known but have no effect in this version, sorted.
+	Unused []Unused
+	// Unknown names the set QUEEN_ variables that nobody declared, sorted, each with the nearest declared name.
+	Unknown []Unknown
+
+	values []Value
+}
+
+// Server is how the broker listens and stops.
+type Server struct {
+	Port            int           `env:"PORT" default:"6632" min:"0" max:"65535" doc:"TCP port of the HTTP listener. 0 takes any free port, which the start-up line names."`
+	BindAddr        string        `env:"QUEEN_BIND_ADDR" default:"0.0.0.0" blank:"default" doc:"Address the HTTP listener binds to. 127.0.0.1 admits this machine only."`
+	MaxBodyBytes    int64         `env:"QUEEN_MAX_BODY_BYTES" default:"67108864" min:"1024" max:"1073741824" unit:"bytes" doc:"Largest request body. A larger one is answered 413."`
+	ServerID        string        `env:"QUEEN_SERVER_ID,HOSTNAME" blank:"default" auto:"random, queen-xxxxxxxx" doc:"Name of this replica in logs, metrics and the database's list of sessions."`
+	ShutdownDelay   time.Duration `env:"QUEEN_SHUTDOWN_DELAY_MS" default:"0" min:"0" max:"600000" unit:"ms" doc:"How long the broker stays open after a stop signal while its readiness already says no, so that load balancers can take it out."`
+	ShutdownTimeout time.Duration `env:"QUEEN_SHUTDOWN_TIMEOUT_MS" default:"25000" min:"100" max:"3600000" unit:"ms" doc:"How long requests in flight may take to finish after a stop signal. Then their connections are closed."`
+}
+
+// Database is the PostgreSQL that the broker uses. With neither URL nor any PG_ variable set, the broker starts a private one.
+type Database struct {
+	URL                   Secret        `env:"DATABASE_URL" doc:"Connection string of PostgreSQL (postgres://user:password@host:port/database?sslmode=...). Outranks every PG_ variable. With this and all PG_ variables unset, the broker starts a private PostgreSQL."`
+	Host                  string        `env:"PG_HOST" default:"localhost" blank:"default" doc:"Host name, address, or directory of the Unix socket."`
+	Port                  int           `env:"PG_PORT" default:"5432" min:"1" max:"65535" doc:"TCP port of PostgreSQL."`
+	User                  string        `env:"PG_USER" default:"postgres" blank:"default" doc:"Role the broker logs in as."`
+	Password              Secret        `env:"PG_PASSWORD" default:"postgres" doc:"Password of the role. Set but empty means no password."`
+	Name                  string        `env:"PG_DATABASE,PG_DB" default:"postgres" blank:"default" doc:"Database name."`
+	UseSSL                bool          `env:"PG_USE_SSL" default:"false" doc:"Require TLS to PostgreSQL; there is no fallback to plain text. With DATABASE_URL use its sslmode instead."`
+	SSLRejectUnauthorized bool          `env:"PG_SSL_REJECT_UNAUTHORIZED" default:"true" doc:"Verify PostgreSQL's certificate chain and host name. false keeps the encryption and drops the proof of identity."`
+	PoolSize              int           `env:"DB_POOL_SIZE" auto:"160; with the private PostgreSQL 16 for each core, at least 32, at most 160" default:"0" min:"4" max:"10000" unit:"connections" doc:"Most connections this broker opens. They are opened when needed. Keep the sum over all brokers below PostgreSQL's max_connections."`
+	StatementTimeout      time.Duration `env:"QUEEN_STMT_TIMEOUT_MS" default:"30000" min:"100" max:"3600000" unit:"ms" doc:"Longest a statement may run before it is cancelled on the server."`
+	ApplySchema           bool          `env:"QUEEN_APPLY_SCHEMA" default:"true" doc:"Apply the embedded schema at start. Turn off when the role may not create objects and queen schema apply ran under another."`
+
+	// Configured tells that DATABASE_URL or a PG_ variable named a database, so that no private PostgreSQL is started.
+	Configured bool `env:"-"`
+}
+
+// Private is the PostgreSQL that the broker starts when no database is configured.
+type Private struct {
+	DataDir string `env:"QUEEN_DATA_DIR" blank:"default" auto:"/var/lib/queen/data as root, else $XDG_DATA_HOME/queen or ~/.local/share/queen" doc:"Directory of the private PostgreSQL, kept between runs. One broker at a time."`
+}
+
+// Pop is how consumers wait and where new groups start.
+type Pop struct {
+	DefaultTimeout          time.Duration `env:"DEFAULT_TIMEOUT,POP_DEFAULT_TIMEOUT_MS" default:"30000" min:"0" max:"3600000" unit:"ms" doc:"How long a waiting pop stays open when it names no timeout."`
+	DefaultSubscriptionMode string        `env:"DEFAULT_SUBSCRIPTION_MODE" default:"all" oneof:"all|new" doc:"Where a consumer group that names no subscription mode starts: at the oldest message kept (all) or at the messages pushed from now on (new)."`
+	WaitInitialInterval     time.Duration `env:"POP_WAIT_INITIAL_INTERVAL_MS" default:"100" min:"1" max:"60000" unit:"ms" doc:"First pause of a waiting pop between two looks when no push wakes it."`
+	WaitBackoffThreshold    int           `env:"POP_WAIT_BACKOFF_THRESHOLD" default:"3" min:"1" max:"1000000" unit:"looks" doc:"Empty looks of a waiting pop before its pause starts to grow."`
+	WaitBackoffMultiplier   float64       `env:"POP_WAIT_BACKOFF_MULTIPLIER" default:"2.0" min:"1" max:"100" doc:"Factor by which the pause grows after each further empty look."`
+	WaitMaxInterval         time.Duration `env:"POP_WAIT_MAX_INTERVAL_MS" default:"1000" min:"1" max:"60000" unit:"ms" doc:"Longest pause of a waiting pop between two looks."`
+}
+
+// Push is how pushes share commits.
+type Push struct {
+	Shards       int           `env:"QUEEN_V2_FUSION_SHARDS" default:"8" min:"1" max:"1024" doc:"Shards over which partitions are spread. Each shard commits on its own."`
+	MaxInflight  int           `env:"QUEEN_V2_FUSION_MAX_INFLIGHT" default:"8" min:"1" max:"1024" unit:"commits" doc:"Commits one shard may have under way at once."`
+	BundleMax    int           `env:"QUEEN_V2_BUNDLE_MAX" default:"16" min:"1" max:"1024" unit:"segments" doc:"Most segments (one for each partition) in one commit."`
+	Hold         time.Duration `env:"QUEEN_V2_FUSION_HOLD_MS" default:"3" min:"0" max:"1000" unit:"ms" doc:"Longest a push waits for others to share its commit while commits are already under way."`
+	MinFrames    int           `env:"QUEEN_V2_FUSION_MIN_FRAMES" default:"0" min:"0" max:"100000" unit:"messages" doc:"Messages a partition gathers before an idle shard commits it. 0 commits at once."`
+	MinWait      time.Duration `env:"QUEEN_V2_FUSION_MIN_WAIT_MS" default:"2" min:"0" max:"1000" unit:"ms" doc:"Longest wait for QUEEN_V2_FUSION_MIN_FRAMES."`
+	ZstdLevel    int           `env:"QUEEN_V2_ZSTD_LEVEL" default:"3" min:"1" max:"22" doc:"Compression level of stored segments, on zstd's own scale."`
+	DedupCache   bool          `env:"QUEEN_DEDUP_CACHE" default:"true" doc:"Keep recent transaction ids in memory so that PostgreSQL probes for fewer. Correct either way."`
+	DedupCacheMB int           `env:"QUEEN_DEDUP_CACHE_MB" default:"512" min:"1" max:"1048576" unit:"MB" doc:"Memory bound of that cache."`
+}
+
+// Admission is how many write transactions may be in flight.
+type Admission struct {
+	PoolReserve int     `env:"QUEEN_ADMISSION_POOL_RESERVE" default:"16" min:"1" max:"10000" unit:"connections" doc:"Connections of the pool kept for reads and administration. A pool smaller than twice this keeps a quarter."`
+	Max         int     `env:"QUEEN_ADMISSION_MAX" default:"128" min:"1" max:"10000" unit:"transactions" doc:"Most write transactions in flight, never more than the pool less its reserve."`
+	SharePush   float64 `env:"QUEEN_ADMISSION_SHARE_PUSH" default:"0.25" min:"0.01" max:"1" doc:"Part of the budget guaranteed to pushes."`
+	SharePop    float64 `env:"QUEEN_ADMISSION_SHARE_POP" default:"0.40" min:"0.01" max:"1" doc:"Part of the budget guaranteed to pops."`
+	ShareAck    float64 `env:"QUEEN_ADMISSION_SHARE_ACK" default:"0.30" min:"0.01" max:"1" doc:"Part of the budget guaranteed to acks."`
+	ShareMaint  float64 `env:"QUEEN_ADMISSION_SHARE_MAINT" default:"0.05" min:"0.01" max:"1" doc:"Part of the budget guaranteed to maintenance."`
+}
+
+// Caches is how stale what the broker remembers of the database may get.
+type Caches struct {
+	RefreshInterval time.Duration `env:"QUEEN_CACHE_REFRESH_INTERVAL_MS" default:"60000" min:"100" max:"3600000" unit:"ms" doc:"How often cached queue settings and maintenance flags are read again."`
+}
+
+// Log is what the broker writes to standard error.
+type Log struct {
+	Level string `env:"LOG_LEVEL" default:"info" oneof:"debug|info|warn|error" doc:"Least severe level that is written."`
+	JSON  bool   `env:"QUEEN_LOG_JSON" default:"false" doc:"Write one JSON object a line instead of key=value pairs."`
+}

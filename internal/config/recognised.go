@@ -1,0 +1,166 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Unused is a set variable that is known and has no effect in this version.
+type Unused struct {
+	Name string
+	Why  string
+}
+
+// Unknown is a set QUEEN_ variable that nobody declared, most likely a typing mistake.
+type Unknown struct {
+	Name string
+	// Nearest is the declared name that differs least, "" when none is close.
+	Nearest string
+}
+
+const (
+	whyLater    = "accepted, not used by this version"
+	whyMesh     = "not needed: brokers tell each other through the database"
+	whyInert    = "accepted, has no effect"
+	whyNoFilter = "a filter of another program: use LOG_LEVEL"
+)
+
+// recognised are the variables of the contract that this version does not act on. A name that ends in an asterisk stands for
+// every name with that beginning.
+var recognised = []struct{ why, names string }{
+	{whyLater, `JWT_ALGORITHM JWT_SECRET JWT_PUBLIC_KEY JWT_JWKS_URL JWT_JWKS_REFRESH_INTERVAL JWT_JWKS_TIMEOUT_MS JWT_ISSUER JWT_AUDIENCE
+		JWT_CLOCK_SKEW JWT_SKIP_PATHS JWT_ROLES_CLAIM JWT_ROLES_ARRAY_CLAIM JWT_ROLE_ADMIN JWT_ROLE_READ_WRITE JWT_ROLE_READ_ONLY
+		JWT_ROLE_WRITE_ONLY PG_SSL_ROOT_CERT`},
+	{whyLater, `QUEEN_POP_FUSION QUEEN_POP_FUSION_SHARDS QUEEN_POP_FUSION_HOLD_MS QUEEN_POP_FUSION_MAX_JOBS QUEEN_POP_FUSION_CONCURRENCY
+		QUEEN_V2_BUNDLE_LOG QUEEN_ACK_FUSION QUEEN_ACK_FUSION_SHARDS QUEEN_ACK_FUSION_HOLD_MS QUEEN_ACK_REGISTRY QUEEN_ACK_REGISTRY_MB
+		QUEEN_HOTLIST QUEEN_HOTLIST_SHARDS QUEEN_HOTLIST_WINDOW_BATCH QUEEN_HOTLIST_RESEED_MS QUEEN_HOTLIST_RESEED_WINDOW_MS
+		QUEEN_HOTLIST_RESEED_FULL_MS QUEEN_HOTLIST_IDLE_SWEEP_MS QUEEN_HOTLIST_TRACE QUEEN_ADMISSION_INIT QUEEN_ADMISSION_MIN
+		QUEEN_ADMISSION_TRAIN_GAP_US QUEEN_ADMISSION_TICK_MS QUEEN_ADMISSION_NOSYNC_BUDGET QUEEN_ADMISSION_TRACE`},
+	{whyLater, `RETENTION_INTERVAL RETENTION_BATCH_SIZE METRICS_RETENTION_DAYS PARTITION_CLEANUP_DAYS QUEEN_PARTITION_CLEANUP_ENABLED
+		QUEEN_RETENTION_DUE_CAP QUEEN_RETENTION_SAFETY_WALK_MS STATS_INTERVAL_MS RETAINED_BYTES_INTERVAL_MS METRICS_FLUSH_MS
+		FILE_BUFFER_DIR FILE_BUFFER_EVENTS_PER_FILE FILE_BUFFER_FLUSH_MS FILE_BUFFER_MAX_BATCH FILE_BUFFER_MAX_BYTES
+		QUEEN_LOG_RATES_MS QUEEN_LOG_TOPN_QUEUES QUEEN_ENCRYPTION_SNIFF QUEEN_ENCRYPTION_KEYS_OLD`},
+	{whyMesh, `QUEEN_SYNC_ENABLED QUEEN_MESH_PEERS QUEEN_UDP_PEERS QUEEN_MESH_PORT QUEEN_UDP_NOTIFY_PORT QUEEN_SYNC_SECRET
+		QUEEN_SYNC_HEARTBEAT_MS QUEEN_SYNC_DEAD_THRESHOLD_MS`},
+	{whyInert, `QUEEN_V2_FUSION_FRAMES RETENTION_PARALLELISM QUEEN_SEG_PUSH_* QUEEN_SEG_POP_* QUEEN_VEGAS_*`},
+	{whyNoFilter, `RUST_LOG`},
+}
+
+// refusals are the variables that promise protection this version does not give. Ignoring one would leave open what its owner
+// believes closed, so a value that asks for the protection stops the start.
+var refusals = []struct {
+	name    string
+	isBool  bool
+	promise string
+}{
+	{"JWT_ENABLED", true, "this version does not check tokens, so every route would be open"},
+	{"QUEEN_TENANCY_HEADER", true, "this version serves one tenant, so all callers would share their queues"},
+	{"QUEEN_ENCRYPTION_KEY", false, "this version does not encrypt payloads, so they would be stored as they are"},
+}
+
+func refused(lookup Lookup) []error {
+	var faults []error
+	for _, r := range refusals {
+		text, _ := lookup(r.name)
+		text = strings.TrimSpace(text)
+		if text == "" {
+			continue
+		}
+		asked := true
+		if r.isBool {
+			b, err := parseBool(r.name, text)
+			if err != nil {
+				faults = append(faults, err)
+				continue
+			}
+			asked = b
+		}
+		if asked {
+			faults = append(faults, fmt.Errorf("%s is set and cannot be honoured: %s. Unset it to start without", r.name, r.promise))
+		}
+	}
+	return faults
+}
+
+// classify sorts the names of set variables into those without effect and those nobody knows.
+func classify(lookup Lookup, names []string) ([]Unused, []Unknown) {
+	declared := declaredNames()
+	why := map[string]string{}
+	var prefixes []Unused
+	known := slices.Clone(declared)
+	for _, group := range recognised {
+		for name := range strings.FieldsSeq(group.names) {
+			if prefix, isPrefix := strings.CutSuffix(name, "*"); isPrefix {
+				prefixes = append(prefixes, Unused{prefix, group.why})
+				continue
+			}
+			why[name] = group.why
+			known = append(known, name)
+		}
+	}
+	var unused []Unused
+	var unknown []Unknown
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		if text, set := lookup(name); !set || text == "" || slices.Contains(declared, name) {
+			continue
+		}
+		reason, isKnown := why[name]
+		if !isKnown {
+			if i := slices.IndexFunc(prefixes, func(p Unused) bool { return strings.HasPrefix(name, p.Name) }); i >= 0 {
+				reason, isKnown = prefixes[i].Why, true
+			}
+		}
+		switch {
+		case isKnown:
+			unused = append(unused, Unused{name, reason})
+		case strings.HasPrefix(name, "QUEEN_"):
+			unknown = append(unknown, Unknown{name, nearest(name, known)})
+		}
+	}
+	return unused, unknown
+}
+
+// declaredNames lists every variable that has an effect, aliases and refusals included.
+func declaredNames() []string {
+	var names []string
+	for s := range settings(&Config{}) {
+		names = append(names, s.names...)
+	}
+	for _, r := range refusals {
+		names = append(names, r.name)
+	}
+	return names
+}
+
+// nearest is the candidate with the least edit distance to name, "" when the best differs in more than a third of its letters.
+func nearest(name string, candidates []string) string {
+	best, bestDistance := "", len(name)/3+1
+	for _, candidate := range candidates {
+		if d := editDistance(name, candidate); d < bestDistance {
+			best, bestDistance = candidate, d
+		}
+	}
+	return best
+}
+
+// editDistance is the Levenshtein distance in bytes; the names are ASCII.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
