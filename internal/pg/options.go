@@ -1,0 +1,93 @@
+package pg
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// DefaultTenant owns everything when tenancy is off.
+var DefaultTenant = uuid.MustParse("00000000-0000-0000-0000-000000000001")
+
+// Options describe a pool. The zero value of every field but ConnString means its default.
+type Options struct {
+	// ConnString is a postgres:// URL or a list of key=value pairs, as ParseConfig takes it. Required unless Config is set.
+	ConnString string
+	// Config is an already parsed configuration, made by ParseConfig. It wins over ConnString and is not modified.
+	Config *pgx.ConnConfig
+	// MaxConns is the most connections the pool opens; it opens them when they are needed. Default 160.
+	MaxConns int
+	// StatementTimeout bounds every statement on the client's side; the server's own limit is one second longer, so that the
+	// client is the one who gives up first and cancels. Default 30 s.
+	StatementTimeout time.Duration
+	// LockTimeout bounds the wait for one row or table lock. Default 5 s.
+	LockTimeout time.Duration
+	// AcquireTimeout bounds the wait for a free connection, and the making of a new one. Default 5 s.
+	AcquireTimeout time.Duration
+	// ApplyPatience is how long ApplySchema fights for locks with running traffic before it names who holds them. Default 3 min.
+	ApplyPatience time.Duration
+	// ApplicationName is what the server's views call the sessions. Default "queen".
+	ApplicationName string
+	// Logger gets what heals by itself: a server that is not there yet, a schema apply that waits. Default: none.
+	Logger *slog.Logger
+}
+
+// withDefaults returns the options with every default filled in and a parsed configuration.
+func (o Options) withDefaults() (Options, error) {
+	if o.Config == nil {
+		config, err := ParseConfig(o.ConnString)
+		if err != nil {
+			return Options{}, err
+		}
+		o.Config = config
+	}
+	if o.MaxConns < 0 || o.StatementTimeout < 0 || o.LockTimeout < 0 || o.AcquireTimeout < 0 || o.ApplyPatience < 0 {
+		return Options{}, errors.New("database pool: sizes and timeouts cannot be negative")
+	}
+	o.MaxConns = orDefault(o.MaxConns, 160)
+	o.StatementTimeout = orDefault(o.StatementTimeout, 30*time.Second)
+	o.LockTimeout = orDefault(o.LockTimeout, 5*time.Second)
+	o.AcquireTimeout = orDefault(o.AcquireTimeout, 5*time.Second)
+	o.ApplyPatience = orDefault(o.ApplyPatience, 3*time.Minute)
+	o.ApplicationName = orDefault(o.ApplicationName, "queen")
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o, nil
+}
+
+func orDefault[T comparable](value, fallback T) T {
+	var zero T
+	if value == zero {
+		return fallback
+	}
+	return value
+}
+
+// ParseConfig reads a connection string: a postgres:// URL, or key=value pairs, in which host may be the directory of a Unix
+// socket. sslmode=disable is a plain connection; require encrypts without proof of identity; verify-full checks chain and host
+// name, against the system's roots unless sslrootcert names others; neither falls back to plain text. Errors never contain the
+// password.
+func ParseConfig(connString string) (*pgx.ConnConfig, error) {
+	if connString == "" {
+		return nil, errors.New("no database is configured: the connection string is empty")
+	}
+	config, err := pgx.ParseConfig(connString)
+	if err != nil {
+		// The driver masks passwords as well as it can in a malformed string, which is not well enough for a log.
+		return nil, fmt.Errorf("the connection string of the database cannot be read: %w", withoutConnString(err))
+	}
+	return config, nil
+}
+
+// withoutConnString keeps the reason of a parse error and drops the connection string that it repeats.
+func withoutConnString(err error) error {
+	if reason := errors.Unwrap(err); reason != nil {
+		return errors.New("expected postgres://user:password@host:port/database?sslmode=..., or key=value pairs")
+	}
+	return errors.New("expected postgres://user:password@host:port/database, or key=value pairs")
+}
