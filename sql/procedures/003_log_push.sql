@@ -1,0 +1,484 @@
+-- Push: the only file that assigns an offset.
+--
+-- All pushes run through log_push_core_v1, which stores N segments with a constant number of statements: at many partitions it
+-- is the statements per segment that bound a commit, not the bytes.
+
+-- log_txns_window_start_v1: where the deduplication window begins in the sidecar of one partition.
+--   p_lo, p_hi  offsets; p_lo is the base of a row older than p_cutoff
+-- Returns a base offset at or below the first row with created_at >= p_cutoff, less than 256 offsets away from it in the
+-- row order. Halves the range by primary key steps; sound because created_at is non-decreasing in base_offset, give or take
+-- the one-second quantum of last_write_at, which the margin of two seconds covers.
+-- Locks: none. Called by: log_push_core_v1, only when a partition keeps rows older than the window.
+CREATE OR REPLACE FUNCTION queen.log_txns_window_start_v1(p_pid UUID, p_lo BIGINT, p_hi BIGINT, p_cutoff TIMESTAMPTZ)
+RETURNS BIGINT
+LANGUAGE plpgsql STABLE PARALLEL SAFE
+AS $$
+DECLARE
+    v_lo   BIGINT := p_lo;
+    v_hi   BIGINT := p_hi;
+    v_mid  BIGINT;
+    v_base BIGINT;
+    v_at   TIMESTAMPTZ;
+BEGIN
+    WHILE v_hi - v_lo > 256 LOOP
+        v_mid := v_lo + (v_hi - v_lo) / 2;
+        SELECT t.base_offset, t.created_at INTO v_base, v_at
+          FROM queen.log_txns t
+         WHERE t.partition_id = p_pid AND t.base_offset <= v_mid
+         ORDER BY t.base_offset DESC
+         LIMIT 1;
+        IF v_at < p_cutoff - INTERVAL '2 seconds' THEN
+            -- Everything up to this row is outside the window. The row may reach beyond v_mid, so continue from v_mid.
+            p_lo := v_base;
+            v_lo := v_mid;
+        ELSE
+            v_hi := v_mid;
+        END IF;
+    END LOOP;
+    RETURN p_lo;
+END $$;
+
+-- log_push_core_v1: store N segments in one transaction.
+--   p_queues, p_partitions, p_counts, p_hashes, p_blobs, p_tenants
+--                     parallel arrays of N >= 1, checked by the callers
+--   p_verified        highest offset up to which the caller knows that no hash occurs in the window; NULL element is -1
+--   p_plain           which segments hold plain payloads; NULL says none
+--   p_skip_capacity   store into full queues: acceptance was promised earlier
+--   p_traces          [{"s": segment from 0, "i": frame from 0, "t": uuid}] or NULL
+--   p_pids, p_windows what log_push_one_v1 was given, one element or NULL; a NULL element or array means resolve
+-- Returns one verdict per segment, in input order, each with partitionId:
+--   {"status":"queued","baseOffset":B,"createdAt":ISO-us}        bounded queues: also depth (after the call), limit, remaining
+--   {"status":"duplicate","dups":[{"i":frame,"off":offset}]}     smallest matching offset per frame; nothing written
+--   {"status":"full","depth":D,"limit":M,"remaining":R}          nothing of the bounded queue was written
+--   {"status":"held"}      nothing written: another segment of the same bounded queue was duplicate or config; repeat as is
+--   {"status":"config"}    nothing written: the queue demands encryption and the segment is plain
+-- Several segments of one partition take effect in input order, as if each had its own call; only capacity is decided once.
+-- Raises: QPUSH bad segment, QPUSH bad trace (SQLSTATE QU003: repeating cannot help); QPUSH unknown queue/partition, QMULTI
+--   resolved k of n, QPUSH partition vanished mid-push (QU002: something was deleted meanwhile, repeating creates it).
+-- Locks, in this order: provisioning inserts sorted by key, only for names not seen yet; queues rows of bounded queues FOR NO
+--   KEY UPDATE by id; log_partitions rows FOR NO KEY UPDATE by id. NO KEY, because the foreign key check of a new consumer row
+--   must not wait for a push while its own transaction holds consumer rows that the push's transaction acks next.
+-- READ COMMITTED only: the probe and the depth are statements of their own, so that they see what was committed before the
+--   lock was obtained.
+-- The settings pin the plans: the arrays hide every row count from the planner, and a sequential scan chosen while the tables
+--   were empty would stay cached while they grow. OFFSET 0 keeps the look-ups parameterised.
+-- Plan test: TestPushPlans.
+CREATE OR REPLACE FUNCTION queen.log_push_core_v1(
+    p_queues TEXT[], p_partitions TEXT[], p_counts INT[], p_hashes BYTEA[], p_verified INT8[], p_blobs BYTEA[],
+    p_tenants UUID[], p_plain BOOLEAN[], p_skip_capacity BOOLEAN, p_traces JSONB, p_pids UUID[], p_windows INT[])
+RETURNS JSONB
+LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_mergejoin = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_n       INT := cardinality(p_queues);
+    -- Per segment, in ascending (partition id, input position); v_ord is the input position.
+    v_ord     INT[];
+    v_pids    UUID[];
+    v_qids    UUID[];
+    v_wins    INT[];
+    v_enc     BOOLEAN[];
+    v_slot    INT[];
+    v_round   INT[];
+    v_base    INT8[];
+    v_status  TEXT[];
+    v_dups    JSONB[];
+    -- Per slot, that is per distinct partition, ascending by id.
+    v_next    INT8[];
+    v_first   INT8[];
+    v_txns    INT8[];
+    v_written TIMESTAMPTZ[];
+    -- Per bounded queue, ascending by id.
+    v_bounded UUID[];
+    v_limits  INT8[];
+    v_depths  INT8[];
+    v_refused BOOLEAN := FALSE;
+    v_bad     INT;
+    v_missing INT;
+    v_slots   INT;
+    v_rounds  INT;
+    v_limited BOOLEAN;
+    v_probe   BOOLEAN;
+    v_demands BOOLEAN;
+    v_now     TIMESTAMPTZ;
+    v_hit_k   INT[];
+    v_hit     JSONB[];
+    v_result  JSONB;
+BEGIN
+    -- 1. Check the segments and find queues and partitions; create what is missing and look again.
+    FOR v_attempt IN 1..2 LOOP
+        IF v_n > 1 THEN
+            SELECT array_agg(x.i), array_agg(x.pid), array_agg(x.qid), array_agg(x.win), array_agg(x.enc),
+                   array_agg(x.slot), array_agg(x.round),
+                   min(x.i) FILTER (WHERE x.bad), count(*) FILTER (WHERE x.pid IS NULL), max(x.slot), max(x.round),
+                   bool_or(x.size > 0), bool_or(x.enc)
+              INTO v_ord, v_pids, v_qids, v_wins, v_enc, v_slot, v_round,
+                   v_bad, v_missing, v_slots, v_rounds, v_limited, v_demands
+              FROM (SELECT g.i, r.pid, r.qid, r.win, r.enc, r.size,
+                           (dense_rank() OVER (ORDER BY r.pid))::int AS slot,
+                           (row_number() OVER (PARTITION BY r.pid ORDER BY g.i))::int AS round,
+                           p_counts[g.i] IS NULL OR p_counts[g.i] < 1
+                           OR octet_length(p_hashes[g.i]) IS DISTINCT FROM 16 * p_counts[g.i]
+                           OR COALESCE(octet_length(p_blobs[g.i]), 0) = 0 AS bad
+                      FROM generate_series(1, v_n) AS g(i)
+                      LEFT JOIN LATERAL (
+                            SELECT p.id AS pid, q.id AS qid, q.dedup_window_seconds AS win, q.encryption_enabled AS enc,
+                                   q.max_queue_size AS size
+                              FROM queen.queues q
+                              LEFT JOIN queen.log_partitions p ON p.queue_id = q.id AND p.name = p_partitions[g.i]
+                             WHERE q.tenant_id = p_tenants[g.i] AND q.name = p_queues[g.i]
+                            OFFSET 0) r ON TRUE
+                     ORDER BY r.pid, g.i) x;
+        ELSE
+            -- The same for one segment without the machinery for many.
+            v_pids := p_pids;
+            IF v_pids IS NULL THEN
+                SELECT ARRAY[p.id], ARRAY[q.id], ARRAY[COALESCE(p_windows[1], q.dedup_window_seconds)],
+                       ARRAY[q.encryption_enabled], q.max_queue_size > 0
+                  INTO v_pids, v_qids, v_wins, v_enc, v_limited
+                  FROM queen.queues q
+                  LEFT JOIN queen.log_partitions p ON p.queue_id = q.id AND p.name = p_partitions[1]
+                 WHERE q.tenant_id = p_tenants[1] AND q.name = p_queues[1];
+            ELSE
+                SELECT ARRAY[q.id], ARRAY[COALESCE(p_windows[1], q.dedup_window_seconds)], ARRAY[q.encryption_enabled],
+                       q.max_queue_size > 0
+                  INTO v_qids, v_wins, v_enc, v_limited
+                  FROM queen.log_partitions p
+                  JOIN queen.queues q ON q.id = p.queue_id
+                 WHERE p.id = v_pids[1];
+                IF NOT FOUND THEN
+                    RAISE EXCEPTION 'QPUSH partition % vanished mid-push', v_pids[1] USING ERRCODE = 'QU002';
+                END IF;
+            END IF;
+            v_ord := ARRAY[1];
+            v_slot := v_ord;
+            v_round := v_ord;
+            v_slots := 1;
+            v_rounds := 1;
+            v_missing := CASE WHEN v_pids[1] IS NULL THEN 1 ELSE 0 END;
+            v_demands := v_enc[1];
+            v_bad := CASE WHEN p_counts[1] IS NULL OR p_counts[1] < 1
+                            OR octet_length(p_hashes[1]) IS DISTINCT FROM 16 * p_counts[1]
+                            OR COALESCE(octet_length(p_blobs[1]), 0) = 0 THEN 1 END;
+        END IF;
+        IF v_bad IS NOT NULL THEN
+            RAISE EXCEPTION 'QPUSH bad segment: % of queue "%" partition "%": count %, % hash bytes, % blob bytes',
+                v_bad - 1, p_queues[v_bad], p_partitions[v_bad], p_counts[v_bad], octet_length(p_hashes[v_bad]),
+                octet_length(p_blobs[v_bad]) USING ERRCODE = 'QU003';
+        END IF;
+        EXIT WHEN v_missing = 0;
+        IF v_attempt = 2 THEN
+            IF p_windows IS NOT NULL THEN
+                RAISE EXCEPTION 'QPUSH unknown queue/partition %/%', p_queues[1], p_partitions[1] USING ERRCODE = 'QU002';
+            END IF;
+            RAISE EXCEPTION 'QMULTI resolved % of % segments (empty/unknown queue or partition)', v_n - v_missing, v_n
+                USING ERRCODE = 'QU002';
+        END IF;
+        -- Only here: an unconditional ON CONFLICT per push would convoy on the queue row.
+        INSERT INTO queen.queues (tenant_id, name, namespace, task)
+        SELECT DISTINCT s.tenant, s.queue, split_part(s.queue, '.', 1), split_part(s.queue, '.', 2)
+          FROM unnest(p_tenants, p_queues, p_partitions) AS s(tenant, queue, part)
+         WHERE COALESCE(s.queue, '') <> '' AND COALESCE(s.part, '') <> ''
+           AND NOT EXISTS (SELECT 1 FROM queen.queues q WHERE q.tenant_id = s.tenant AND q.name = s.queue)
+         ORDER BY s.tenant, s.queue
+            ON CONFLICT (tenant_id, name) DO NOTHING;
+        INSERT INTO queen.log_partitions (queue_id, name)
+        SELECT DISTINCT q.id, s.part
+          FROM unnest(p_tenants, p_queues, p_partitions) AS s(tenant, queue, part)
+          JOIN queen.queues q ON q.tenant_id = s.tenant AND q.name = s.queue
+         WHERE COALESCE(s.part, '') <> ''
+           AND NOT EXISTS (SELECT 1 FROM queen.log_partitions p WHERE p.queue_id = q.id AND p.name = s.part)
+         ORDER BY q.id, s.part
+            ON CONFLICT (queue_id, name) DO NOTHING;
+    END LOOP;
+
+    v_status := array_fill(NULL::text, ARRAY[v_n]);
+    IF COALESCE(v_demands, FALSE) AND p_plain IS NOT NULL THEN
+        FOR k IN 1..v_n LOOP
+            IF v_enc[k] AND p_plain[v_ord[k]] THEN
+                v_status[k] := 'config';
+                v_refused := TRUE;
+            END IF;
+        END LOOP;
+    END IF;
+
+    -- 2. Lock: bounded queues, then partitions, both ascending.
+    v_limited := COALESCE(v_limited AND NOT COALESCE(p_skip_capacity, FALSE), FALSE);
+    IF v_limited THEN
+        SELECT array_agg(b.id), array_agg(b.max_queue_size)
+          INTO v_bounded, v_limits
+          FROM (SELECT q.id, q.max_queue_size
+                  FROM queen.queues q
+                 WHERE q.id = ANY (v_qids) AND q.max_queue_size > 0
+                 ORDER BY q.id
+                   FOR NO KEY UPDATE) b;
+        v_limited := v_bounded IS NOT NULL;
+    END IF;
+    SELECT array_agg(l.last_offset + 1), array_agg(l.txns_start), array_agg(l.last_write_at)
+      INTO v_next, v_txns, v_written
+      FROM (SELECT p.last_offset, p.txns_start, p.last_write_at
+              FROM queen.log_partitions p
+             WHERE p.id = ANY (v_pids)
+             ORDER BY p.id
+               FOR NO KEY UPDATE) l;
+    IF COALESCE(cardinality(v_next), 0) <> v_slots THEN
+        SELECT k INTO v_bad
+          FROM generate_series(1, v_n) AS k
+         WHERE NOT EXISTS (SELECT 1 FROM queen.log_partitions p WHERE p.id = v_pids[k])
+         LIMIT 1;
+        RAISE EXCEPTION 'QPUSH partition % vanished mid-push', v_pids[COALESCE(v_bad, 1)] USING ERRCODE = 'QU002';
+    END IF;
+    v_now := clock_timestamp();
+    v_first := v_next;
+
+    -- One round, unless a partition occurs more than once: then its k-th segment is written in round k.
+    FOR v_r IN 1..v_rounds LOOP
+        -- 3. Probe. The first round compares every segment with what was stored before this call, later rounds compare theirs
+        -- with what this call wrote. A verified offset beyond the head vouches for another incarnation of the partition.
+        v_probe := v_r > 1;
+        FOR k IN 1..v_n LOOP
+            EXIT WHEN v_probe;
+            v_probe := v_wins[k] > 0
+                AND v_next[v_slot[k]] > 0 AND p_verified[v_ord[k]] IS DISTINCT FROM v_next[v_slot[k]] - 1;
+        END LOOP;
+        IF v_probe THEN
+            WITH w AS MATERIALIZED (
+                SELECT s.k, s.pid, s.frm, s.cutoff, CASE WHEN p_counts[v_ord[s.k]] = 1 THEN p_hashes[v_ord[s.k]] END AS one,
+                       CASE WHEN f.base_offset IS NULL THEN s.frm + 1
+                            WHEN f.created_at >= s.cutoff OR s.head - s.frm <= 256 THEN f.base_offset
+                            ELSE queen.log_txns_window_start_v1(s.pid, f.base_offset, s.head, s.cutoff) END AS lo
+                  FROM (SELECT g.k, v_pids[g.k] AS pid, v_next[v_slot[g.k]] - 1 AS head,
+                               v_now - make_interval(secs => v_wins[g.k]) AS cutoff,
+                               CASE WHEN v_r > 1 THEN v_first[v_slot[g.k]] - 1
+                                    WHEN p_verified[v_ord[g.k]] < v_next[v_slot[g.k]]
+                                    THEN GREATEST(p_verified[v_ord[g.k]], v_txns[v_slot[g.k]] - 1)
+                                    ELSE v_txns[v_slot[g.k]] - 1 END AS frm
+                          FROM generate_series(1, v_n) AS g(k)
+                         WHERE v_status[g.k] IS NULL AND v_wins[g.k] > 0 AND (v_r = 1 OR v_round[g.k] = v_r)
+                        OFFSET 0) s
+                  LEFT JOIN LATERAL (
+                        SELECT t.base_offset, t.created_at
+                          FROM queen.log_txns t
+                         WHERE t.partition_id = s.pid AND t.base_offset <= s.frm + 1
+                         ORDER BY t.base_offset DESC
+                         LIMIT 1) f ON TRUE
+                 WHERE s.head > s.frm),
+            incoming AS (
+                SELECT w.k, n.idx, n.h
+                  FROM w CROSS JOIN LATERAL queen.log_unnest_hashes(p_hashes[v_ord[w.k]]) n),
+            stored AS (
+                SELECT w.k, t.base_offset + o.idx AS off, o.h
+                  FROM w
+                 CROSS JOIN LATERAL (
+                        SELECT x.base_offset, x.hashes || ''::bytea AS hashes
+                          FROM queen.log_txns x
+                         WHERE x.partition_id = w.pid AND x.base_offset >= w.lo
+                           AND x.end_offset > w.frm AND x.created_at >= w.cutoff
+                           -- One message: a byte search is far cheaper than taking every stored row apart.
+                           AND (w.one IS NULL OR position(w.one IN x.hashes) > 0)
+                        OFFSET 0) t
+                 CROSS JOIN LATERAL queen.log_unnest_hashes(t.hashes) o)
+            SELECT array_agg(d.k), array_agg(d.dups)
+              INTO v_hit_k, v_hit
+              FROM (SELECT m.k, jsonb_agg(jsonb_build_object('i', m.idx, 'off', m.off) ORDER BY m.idx) AS dups
+                      FROM (SELECT i.k, i.idx, min(s.off) AS off
+                              FROM incoming i JOIN stored s ON s.k = i.k AND s.h = i.h
+                             GROUP BY i.k, i.idx) m
+                     GROUP BY m.k) d;
+            IF v_hit_k IS NOT NULL THEN
+                v_refused := TRUE;
+                v_dups := COALESCE(v_dups, array_fill(NULL::jsonb, ARRAY[v_n]));
+                FOR j IN 1..cardinality(v_hit_k) LOOP
+                    v_status[v_hit_k[j]] := 'duplicate';
+                    v_dups[v_hit_k[j]] := v_hit[j];
+                END LOOP;
+            END IF;
+        END IF;
+
+        -- 4. Capacity: all segments of one bounded queue together, after the probe and before anything is written.
+        IF v_limited AND v_r = 1 THEN
+            SELECT array_agg(d.depth)
+              INTO v_depths
+              FROM (SELECT (SELECT COALESCE(sum(GREATEST(p.last_offset - GREATEST(c.worst, p.log_start - 1), 0)), 0)::int8
+                              FROM queen.log_partitions p
+                             CROSS JOIN LATERAL (
+                                    -- Named groups win: a stray pop without a group must not free or fill a queue.
+                                    SELECT COALESCE(min(lc.committed) FILTER (WHERE lc.consumer_group <> '__QUEUE_MODE__'),
+                                                    min(lc.committed), -1) AS worst
+                                      FROM queen.log_consumers lc
+                                     WHERE lc.partition_id = p.id) c
+                             WHERE p.queue_id = v_bounded[b.i]) AS depth
+                      FROM generate_series(1, cardinality(v_bounded)) AS b(i)
+                     ORDER BY b.i) d;
+            FOR b IN 1..cardinality(v_bounded) LOOP
+                IF EXISTS (SELECT 1 FROM generate_series(1, v_n) AS k
+                            WHERE v_qids[k] = v_bounded[b] AND v_status[k] IS NOT NULL) THEN
+                    FOR k IN 1..v_n LOOP
+                        IF v_qids[k] = v_bounded[b] AND v_status[k] IS NULL THEN
+                            v_status[k] := 'held';
+                        END IF;
+                    END LOOP;
+                ELSIF v_depths[b] + (SELECT sum(p_counts[v_ord[k]]) FROM generate_series(1, v_n) AS k
+                                      WHERE v_qids[k] = v_bounded[b]) > v_limits[b] THEN
+                    v_refused := TRUE;
+                    FOR k IN 1..v_n LOOP
+                        IF v_qids[k] = v_bounded[b] THEN
+                            v_status[k] := 'full';
+                        END IF;
+                    END LOOP;
+                END IF;
+            END LOOP;
+        END IF;
+
+        -- 5. Allocate and write. Segments go first: their foreign key check then meets the row version that this transaction
+        -- has locked already and writes nothing.
+        IF v_rounds = 1 THEN
+            v_base := v_next;
+        ELSE
+            FOR k IN 1..v_n LOOP
+                IF v_round[k] = v_r AND v_status[k] IS NULL THEN
+                    v_base[k] := v_next[v_slot[k]];
+                    v_next[v_slot[k]] := v_base[k] + p_counts[v_ord[k]];
+                END IF;
+            END LOOP;
+        END IF;
+        INSERT INTO queen.log_segments (partition_id, base_offset, end_offset, created_at, blob)
+        SELECT v_pids[k], v_base[k], v_base[k] + p_counts[v_ord[k]] - 1, GREATEST(v_now, v_written[v_slot[k]]), p_blobs[v_ord[k]]
+          FROM generate_series(1, v_n) AS k
+         WHERE v_status[k] IS NULL AND v_round[k] = v_r;
+        -- Always, whether duplicates are looked for or not: acks by transaction id resolve through these rows.
+        INSERT INTO queen.log_txns (partition_id, base_offset, end_offset, created_at, hashes)
+        SELECT v_pids[k], v_base[k], v_base[k] + p_counts[v_ord[k]] - 1, GREATEST(v_now, v_written[v_slot[k]]), p_hashes[v_ord[k]]
+          FROM generate_series(1, v_n) AS k
+         WHERE v_status[k] IS NULL AND v_round[k] = v_r;
+        UPDATE queen.log_partitions p
+           SET last_offset    = v_base[g.k] + p_counts[v_ord[g.k]] - 1,
+               last_write_at  = CASE WHEN v_now > p.last_write_at + INTERVAL '1 second' THEN v_now ELSE p.last_write_at END,
+               oldest_live_at = COALESCE(p.oldest_live_at, GREATEST(v_now, v_written[v_slot[g.k]])),
+               oldest_txn_at  = COALESCE(p.oldest_txn_at, GREATEST(v_now, v_written[v_slot[g.k]]))
+          FROM generate_series(1, v_n) AS g(k)
+         WHERE p.id = v_pids[g.k] AND v_status[g.k] IS NULL AND v_round[g.k] = v_r;
+    END LOOP;
+
+    IF p_traces IS NOT NULL AND jsonb_typeof(p_traces) = 'array' AND jsonb_array_length(p_traces) > 0 THEN
+        IF EXISTS (SELECT 1 FROM jsonb_to_recordset(p_traces) AS t(s INT, i INT, t UUID)
+                    WHERE t.s IS NULL OR t.i IS NULL OR t.t IS NULL OR t.s NOT BETWEEN 0 AND v_n - 1
+                       OR t.i NOT BETWEEN 0 AND p_counts[t.s + 1] - 1) THEN
+            RAISE EXCEPTION 'QPUSH bad trace: %', p_traces USING ERRCODE = 'QU003';
+        END IF;
+        INSERT INTO queen.log_traced (trace_id, partition_id, "offset", created_at)
+        SELECT t.t, v_pids[k], v_base[k] + t.i, GREATEST(v_now, v_written[v_slot[k]])
+          FROM jsonb_to_recordset(p_traces) AS t(s INT, i INT, t UUID)
+          JOIN generate_series(1, v_n) AS k ON v_ord[k] = t.s + 1
+         WHERE v_status[k] IS NULL
+         ORDER BY 1, 2, 3
+            ON CONFLICT DO NOTHING;
+    END IF;
+
+    -- 6. Verdicts in input order.
+    IF NOT v_refused AND NOT v_limited THEN
+        SELECT jsonb_agg(jsonb_build_object('status', 'queued', 'partitionId', v_pids[x.k], 'baseOffset', v_base[x.k],
+                         'createdAt', queen.iso_us_v1(GREATEST(v_now, v_written[v_slot[x.k]]))))
+          INTO v_result
+          FROM (SELECT k FROM generate_series(1, v_n) AS k ORDER BY v_ord[k]) x;
+        RETURN v_result;
+    END IF;
+    SELECT jsonb_agg(
+               jsonb_build_object('status', COALESCE(v_status[x.k], 'queued'), 'partitionId', v_pids[x.k])
+               || CASE COALESCE(v_status[x.k], 'queued')
+                  WHEN 'queued' THEN jsonb_build_object('baseOffset', v_base[x.k],
+                           'createdAt', queen.iso_us_v1(GREATEST(v_now, v_written[v_slot[x.k]])))
+                  WHEN 'duplicate' THEN jsonb_build_object('dups', v_dups[x.k])
+                  ELSE '{}'::jsonb END
+               || CASE WHEN x.b IS NOT NULL AND COALESCE(v_status[x.k], 'full') = 'full'
+                  THEN jsonb_build_object('depth', x.depth, 'limit', v_limits[x.b],
+                                          'remaining', GREATEST(v_limits[x.b] - x.depth, 0))
+                  ELSE '{}'::jsonb END
+               ORDER BY v_ord[x.k])
+      INTO v_result
+      FROM (SELECT k, array_position(v_bounded, v_qids[k]) AS b,
+                   v_depths[array_position(v_bounded, v_qids[k])]
+                   + COALESCE(sum(p_counts[v_ord[k]]) FILTER (WHERE v_status[k] IS NULL)
+                              OVER (PARTITION BY v_qids[k]), 0) AS depth
+              FROM generate_series(1, v_n) AS k) x;
+    RETURN v_result;
+END $$;
+
+-- log_push_multi_v1: store one segment per element of the arrays in one transaction; see log_push_core_v1 for the rest.
+--   p_tenants        NULL puts every segment under the default tenant
+--   p_plain, p_skip_capacity, p_traces
+--                    as in log_push_core_v1
+-- Returns a JSON array of verdicts in input order; [] for no segments. An exception fails the whole bundle.
+-- Raises: QMULTI misaligned arrays, QMULTI misaligned tenants (QU003), and what the core raises.
+-- Called by: pg.PushMulti, the transaction wire, streams.
+DROP FUNCTION IF EXISTS queen.log_push_multi_v1(TEXT[], TEXT[], INT[], BYTEA[], INT8[], BYTEA[], UUID[]);
+CREATE OR REPLACE FUNCTION queen.log_push_multi_v1(
+    p_queues TEXT[], p_partitions TEXT[], p_msg_counts INT[], p_hashes BYTEA[], p_verified INT8[], p_blobs BYTEA[],
+    p_tenants UUID[] DEFAULT NULL, p_plain BOOLEAN[] DEFAULT NULL, p_skip_capacity BOOLEAN DEFAULT FALSE,
+    p_traces JSONB DEFAULT NULL)
+RETURNS JSONB
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_n INT := COALESCE(cardinality(p_queues), 0);
+BEGIN
+    IF COALESCE(cardinality(p_partitions), 0) <> v_n OR COALESCE(cardinality(p_msg_counts), 0) <> v_n
+       OR COALESCE(cardinality(p_hashes), 0) <> v_n OR COALESCE(cardinality(p_verified), 0) <> v_n
+       OR COALESCE(cardinality(p_blobs), 0) <> v_n OR cardinality(p_plain) <> v_n THEN
+        RAISE EXCEPTION 'QMULTI misaligned arrays (% queues)', v_n USING ERRCODE = 'QU003';
+    END IF;
+    IF cardinality(p_tenants) <> v_n THEN
+        RAISE EXCEPTION 'QMULTI misaligned tenants (% vs % queues)', cardinality(p_tenants), v_n USING ERRCODE = 'QU003';
+    END IF;
+    IF v_n = 0 THEN
+        RETURN '[]'::jsonb;
+    END IF;
+    RETURN queen.log_push_core_v1(p_queues, p_partitions, p_msg_counts, p_hashes, p_verified, p_blobs,
+        COALESCE(p_tenants, array_fill('00000000-0000-0000-0000-000000000001'::uuid, ARRAY[v_n])),
+        p_plain, p_skip_capacity, p_traces, NULL, NULL);
+END $$;
+
+-- log_push_one_v1: store one segment; the one-element call of log_push_core_v1.
+--   p_pid     known partition id; NULL resolves by names and creates what is missing
+--   p_window  deduplication window in seconds, 0 or less turns the probe off; NULL takes the queue's
+-- Returns the verdict object. Raises QPUSH bad segment, QPUSH unknown queue/partition, QPUSH partition vanished mid-push.
+DROP FUNCTION IF EXISTS queen.log_push_one_v1(TEXT, TEXT, INT, BYTEA, BIGINT, BYTEA, UUID, INT);
+DROP FUNCTION IF EXISTS queen.log_push_one_v1(TEXT, TEXT, INT, BYTEA, BIGINT, BYTEA, UUID, INT, UUID);
+CREATE OR REPLACE FUNCTION queen.log_push_one_v1(
+    p_queue TEXT, p_partition TEXT, p_msg_count INT, p_hashes BYTEA, p_verified BIGINT, p_blob BYTEA,
+    p_pid UUID DEFAULT NULL, p_window INT DEFAULT NULL, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001',
+    p_plain BOOLEAN DEFAULT NULL, p_skip_capacity BOOLEAN DEFAULT FALSE, p_traces JSONB DEFAULT NULL)
+RETURNS JSONB
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    RETURN queen.log_push_core_v1(ARRAY[p_queue], ARRAY[p_partition], ARRAY[p_msg_count], ARRAY[p_hashes], ARRAY[p_verified],
+        ARRAY[p_blob], ARRAY[p_tenant], ARRAY[p_plain], p_skip_capacity, p_traces,
+        CASE WHEN p_pid IS NOT NULL THEN ARRAY[p_pid] END, ARRAY[p_window]) -> 0;
+END $$;
+
+-- log_segment_at_v1: the segment that covers an offset; no row in a retention gap, past the head, or after retention.
+-- The covering test stands outside the LIMIT: inside, a miss would walk to the head of the partition.
+-- Locks: none. Called by: pg.SegmentAt.
+CREATE OR REPLACE FUNCTION queen.log_segment_at_v1(p_pid UUID, p_off BIGINT)
+RETURNS TABLE (r_base BIGINT, r_end BIGINT, r_created TIMESTAMPTZ, r_blob BYTEA)
+LANGUAGE sql STABLE
+AS $$
+    SELECT s.base_offset, s.end_offset, s.created_at, s.blob
+      FROM (SELECT x.base_offset, x.end_offset, x.created_at, x.blob
+              FROM queen.log_segments x
+             WHERE x.partition_id = p_pid AND x.base_offset <= p_off
+             ORDER BY x.base_offset DESC
+             LIMIT 1) s
+     WHERE s.end_offset >= p_off
+$$;
+
+GRANT EXECUTE ON FUNCTION queen.log_push_multi_v1(TEXT[], TEXT[], INT[], BYTEA[], INT8[], BYTEA[], UUID[], BOOLEAN[], BOOLEAN, JSONB) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_push_one_v1(TEXT, TEXT, INT, BYTEA, BIGINT, BYTEA, UUID, INT, UUID, BOOLEAN, BOOLEAN, JSONB) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_segment_at_v1(UUID, BIGINT) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_push_core_v1(TEXT[], TEXT[], INT[], BYTEA[], INT8[], BYTEA[], UUID[], BOOLEAN[], BOOLEAN, JSONB, UUID[], INT[]) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_txns_window_start_v1(UUID, BIGINT, BIGINT, TIMESTAMPTZ) TO PUBLIC;
