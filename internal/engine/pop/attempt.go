@@ -1,0 +1,215 @@
+package pop
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"queenmq/internal/engine/admission"
+	"queenmq/internal/pg"
+)
+
+// errLookTooLate ends a look that could not start before the answer of its long poll was due.
+var errLookTooLate = errors.New("the long poll's answer is due")
+
+// A look is one attempt of a pop to find messages.
+type look struct {
+	pg.PopRequest
+	kind Kind
+	// override is the lease the request asked for, in seconds; 0 or less leaves it to the queue.
+	override int
+	// hints are the partitions named by the wakes since the previous look; nil when everything is worth a look.
+	hints []string
+	// byTimer says that nothing woke the pop: an answer that is a moment old will do.
+	byTimer bool
+}
+
+// attempt looks once. Nil means that there was nothing.
+func (s *Server) attempt(ctx context.Context, l *look) (*Result, error) {
+	if err := s.setLease(ctx, l); err != nil {
+		return nil, err
+	}
+	switch l.kind {
+	case Partition:
+		if l.hints != nil && !slices.Contains(l.hints, l.Partition) {
+			return nil, nil
+		}
+		return s.claim(ctx, l, s.db.PopSpecific)
+	case Discovery:
+		return s.claim(ctx, l, s.db.PopDiscover)
+	default:
+		if s.cfg.Candidates != nil {
+			return s.attemptCandidates(ctx, l)
+		}
+		return s.attemptQueue(ctx, l)
+	}
+}
+
+// setLease decides how long the batch is held. Discovery passes 0, for "each queue's own lease time".
+func (s *Server) setLease(ctx context.Context, l *look) error {
+	switch {
+	case l.AutoAck:
+		return nil
+	case l.override > 0:
+		l.LeaseSeconds = min(l.override, MaxLeaseSeconds)
+		return nil
+	case l.kind == Discovery:
+		return nil
+	}
+	seconds, err := s.leaseSeconds(ctx, l.Tenant, l.Queue)
+	l.LeaseSeconds = seconds
+	return err
+}
+
+// attemptQueue looks for messages anywhere in a queue, letting the database find the partitions.
+func (s *Server) attemptQueue(ctx context.Context, l *look) (*Result, error) {
+	if !s.registered(&l.PopRequest) {
+		return s.search(ctx, l) // provisions the queue, registers the group and seeds its cursors
+	}
+	if len(l.hints) > 0 {
+		result, reached, err := s.claimNamed(ctx, l, l.hints)
+		// When every partition named was looked at, others were faster. The rest of the queue was searched before
+		// this pop parked, and is again by its back-off.
+		if result != nil || err != nil || reached == len(l.hints) {
+			return result, err
+		}
+	}
+	since := time.Now()
+	if l.byTimer {
+		since = since.Add(-s.cfg.Backoff.Initial)
+	}
+	pending, err := s.mayHavePending(ctx, &l.PopRequest, since)
+	if err != nil || !pending {
+		return nil, err
+	}
+	return s.search(ctx, l)
+}
+
+// attemptCandidates looks at the partitions that the candidate list names.
+func (s *Server) attemptCandidates(ctx context.Context, l *look) (*Result, error) {
+	limit := 64
+	if l.MaxPartitions > 0 {
+		limit = min(max(2*l.MaxPartitions, 2), 64)
+	}
+	names, known, err := s.cfg.Candidates.Take(ctx, l.Tenant, l.Queue, l.Group, limit, l.Budget)
+	switch {
+	case err != nil:
+		return nil, err
+	case !known:
+		return s.search(ctx, l)
+	case len(names) == 0:
+		return nil, nil
+	}
+	var claim pg.Claim
+	// Settled whatever happens, also a panic: an entry that is taken and never settled is not served again.
+	defer func() { s.cfg.Candidates.Settle(l.Tenant, l.Queue, l.Group, names, claim) }()
+	l.Candidates = names
+	return s.claim(ctx, l, func(ctx context.Context, r pg.PopRequest) (pg.Claim, error) {
+		s.counts.targeted.Add(1)
+		c, err := s.db.PopList(ctx, r)
+		if err == nil {
+			claim = c
+		}
+		return c, err
+	})
+}
+
+// search lets the database look for partitions, and remembers that the group is registered.
+func (s *Server) search(ctx context.Context, l *look) (*Result, error) {
+	s.counts.wildcard.Add(1)
+	result, err := s.claim(ctx, l, s.db.PopWildcard)
+	if err == nil {
+		s.markers.put(groupKey{l.Tenant, l.Queue, l.Group}, struct{}{})
+	}
+	return result, err
+}
+
+// claimNamed tries the partitions named and returns how many of them were looked at.
+func (s *Server) claimNamed(ctx context.Context, l *look, names []string) (result *Result, reached int, err error) {
+	s.counts.targeted.Add(1)
+	l.Candidates = names
+	result, err = s.claim(ctx, l, func(ctx context.Context, r pg.PopRequest) (pg.Claim, error) {
+		c, err := s.db.PopList(ctx, r)
+		reached = len(c.States)
+		return c, err
+	})
+	return result, reached, err
+}
+
+// claim runs one claiming statement under a Pop slot and decodes what it took. The slot comes before the connection, everywhere:
+// the other order lets requests that hold connections wait for requests that hold slots.
+func (s *Server) claim(
+	ctx context.Context, l *look, statement func(context.Context, pg.PopRequest) (pg.Claim, error),
+) (*Result, error) {
+	slot, err := s.slots.Acquire(ctx, admission.Pop)
+	if err != nil {
+		return nil, context.Cause(ctx) // Acquire fails with nothing else
+	}
+	defer slot.Release()
+
+	if l.AutoAck {
+		return s.claimAutoAck(ctx, l, statement)
+	}
+	claimed, err := statement(ctx, l.PopRequest)
+	if err != nil {
+		return nil, err
+	}
+	slot.Release() // decoding needs no slot, and giving a lease back takes one of its own
+	batches, broken := decode(claimed.Partitions)
+	s.reportBroken(ctx, l, broken)
+	result := s.newResult(l, batches)
+	for _, b := range broken {
+		if b.delivered == 0 {
+			result.release(ctx, b.partition)
+		}
+	}
+	if len(batches) == 0 {
+		return nil, nil
+	}
+	return result, nil
+}
+
+// claimAutoAck decodes before the claim is committed, so that what cannot be read, or has nobody left to be sent to, is not
+// acknowledged.
+func (s *Server) claimAutoAck(
+	ctx context.Context, l *look, statement func(context.Context, pg.PopRequest) (pg.Claim, error),
+) (*Result, error) {
+	var batches []Batch
+	request := l.PopRequest
+	request.Accept = func(claimed pg.Claim) error {
+		releaseAll(batches) // of a try that was rolled back and is repeated
+		var broken []brokenSegment
+		batches, broken = decode(claimed.Partitions)
+		if len(broken) > 0 {
+			s.reportBroken(ctx, l, broken)
+			return ErrUndecodable
+		}
+		return ctx.Err()
+	}
+	if _, err := statement(ctx, request); err != nil {
+		releaseAll(batches)
+		return nil, err
+	}
+	if len(batches) == 0 {
+		return nil, nil
+	}
+	return s.newResult(l, batches), nil
+}
+
+// reportBroken logs and counts segments that cannot be read. The log names what an operator needs for a seek.
+func (s *Server) reportBroken(ctx context.Context, l *look, broken []brokenSegment) {
+	for _, b := range broken {
+		s.counts.broken.Add(1)
+		s.log.ErrorContext(ctx, "stored segment cannot be decoded; consumers of the partition stop before it until its group seeks past it",
+			slog.String("queue", b.partition.Queue),
+			slog.String("partition", b.partition.Partition),
+			slog.String("partition_id", b.partition.PartitionID.String()),
+			slog.String("group", l.Group),
+			slog.Int64("base_offset", b.base),
+			slog.Int("start", b.start),
+			slog.Int("take", b.take),
+			slog.Any("error", b.err))
+	}
+}

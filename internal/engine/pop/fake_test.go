@@ -1,0 +1,169 @@
+package pop
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"queenmq/internal/engine/admission"
+	"queenmq/internal/engine/ready"
+	"queenmq/internal/engine/segment"
+	"queenmq/internal/pg"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	tenant      = uuid.MustParse("00000000-0000-0000-0000-000000000001")
+	partitionID = uuid.MustParse("0199b0c4-6a11-7f3e-8c55-41d0e9a7b2f6")
+	createdAt   = time.Date(2026, 9, 14, 6, 21, 8, 417302000, time.UTC)
+)
+
+// fakeStore is a database whose answers a test decides.
+type fakeStore struct {
+	mu       sync.Mutex
+	calls    []string
+	requests []pg.PopRequest
+	released []string
+	inFlight int
+
+	// claim answers the claiming calls ("wildcard", "specific", "discover", "list").
+	claim    func(ctx context.Context, call string, r pg.PopRequest) (pg.Claim, error)
+	pending  bool
+	settings map[string]pg.QueueSettings
+	failRead error
+}
+
+func (f *fakeStore) enter(call string) func() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, call)
+	f.inFlight++
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.inFlight--
+	}
+}
+
+// log returns the calls so far and forgets them.
+func (f *fakeStore) log() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	calls := f.calls
+	f.calls = nil
+	return calls
+}
+
+func (f *fakeStore) last() pg.PopRequest {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.requests[len(f.requests)-1]
+}
+
+func (f *fakeStore) setPending(pending bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pending = pending
+}
+
+func (f *fakeStore) answer(ctx context.Context, call string, r pg.PopRequest) (pg.Claim, error) {
+	defer f.enter(call)()
+	f.mu.Lock()
+	f.requests = append(f.requests, r)
+	f.mu.Unlock()
+	if f.claim == nil {
+		return pg.Claim{}, nil
+	}
+	claim, err := f.claim(ctx, call, r)
+	if err == nil && r.AutoAck && r.Accept != nil {
+		err = r.Accept(claim)
+	}
+	if err != nil {
+		return pg.Claim{}, err
+	}
+	return claim, nil
+}
+
+func (f *fakeStore) PopWildcard(ctx context.Context, r pg.PopRequest) (pg.Claim, error) {
+	return f.answer(ctx, "wildcard", r)
+}
+
+func (f *fakeStore) PopSpecific(ctx context.Context, r pg.PopRequest) (pg.Claim, error) {
+	return f.answer(ctx, "specific", r)
+}
+
+func (f *fakeStore) PopDiscover(ctx context.Context, r pg.PopRequest) (pg.Claim, error) {
+	return f.answer(ctx, "discover", r)
+}
+
+func (f *fakeStore) PopList(ctx context.Context, r pg.PopRequest) (pg.Claim, error) {
+	return f.answer(ctx, "list", r)
+}
+
+func (f *fakeStore) HasPending(context.Context, uuid.UUID, string, string) (bool, error) {
+	defer f.enter("pending")()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.pending, f.failRead
+}
+
+func (f *fakeStore) QueueSettings(_ context.Context, _ uuid.UUID, queue string) (pg.QueueSettings, bool, error) {
+	defer f.enter("settings")()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	settings, found := f.settings[queue]
+	return settings, found, f.failRead
+}
+
+func (f *fakeStore) ReleaseLease(_ context.Context, partition uuid.UUID, group, worker string) error {
+	defer f.enter("release")()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.released = append(f.released, fmt.Sprintf("%s/%s/%s", partition, group, worker))
+	return nil
+}
+
+// setup returns a server on a fake database.
+func setup(t *testing.T, cfg Config) (*Server, *fakeStore, *ready.Gates) {
+	t.Helper()
+	db := &fakeStore{settings: map[string]pg.QueueSettings{"orders": {LeaseSeconds: 300}}}
+	gates := ready.New()
+	server := New(cfg, db, gates, admission.New(admission.Config{PoolSize: 40}))
+	return server, db, gates
+}
+
+// register makes the group of the request known, as a first pop does.
+func register(t *testing.T, server *Server, db *fakeStore, req Request) {
+	t.Helper()
+	req.Wait = false
+	_, err := server.Pop(t.Context(), req)
+	require.NoError(t, err)
+	db.log()
+}
+
+// stored is a claimed segment with n messages from base on.
+func stored(t testing.TB, base int64, frames ...segment.Frame) pg.ClaimedSegment {
+	t.Helper()
+	blob, _, err := segment.Pack(frames)
+	require.NoError(t, err)
+	return pg.ClaimedSegment{Base: base, Take: len(frames), CreatedAt: createdAt, Blob: blob}
+}
+
+// message is a frame with a payload.
+func message(n int) segment.Frame {
+	return segment.Frame{ID: segment.NewID(), TransactionID: fmt.Sprintf("txn-%d", n), Payload: fmt.Appendf(nil, `{"n":%d}`, n)}
+}
+
+// claimOf is a claim of one partition.
+func claimOf(segments ...pg.ClaimedSegment) pg.Claim {
+	return pg.Claim{Partitions: []pg.ClaimedPartition{{
+		Queue: "orders", Partition: "eu", PartitionID: partitionID, Segments: segments,
+	}}}
+}

@@ -1,0 +1,232 @@
+package pop
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"queenmq/internal/engine/admission"
+	"queenmq/internal/engine/ready"
+	"queenmq/internal/engine/segment"
+)
+
+// ErrUndecodable says that an auto-ack pop was rolled back because a stored segment could not be read. Nothing was acknowledged.
+var ErrUndecodable = errors.New("stored segment cannot be decoded")
+
+// answerGrace is how long after a long poll's deadline its last look may still take. Clients give up 5 s after the deadline.
+const answerGrace = 3 * time.Second
+
+// Config holds what a Server can be told. The zero value is the default.
+type Config struct {
+	// DefaultMode is the subscription mode of pops that name none: "all" (default) or "new". It seeds new groups only.
+	DefaultMode string
+	// Backoff is how long polls wait between looks.
+	Backoff Backoff
+	// Paused says that pops are switched off for maintenance: all of them are answered empty at once, parked ones as soon as
+	// they are woken (ready.Gates.WakeAll). Nil means never.
+	Paused func() bool
+	// Candidates names partitions for queue pops. Nil lets the database search.
+	Candidates Candidates
+	// Log takes what an operator must know, such as segments that cannot be read. Nil drops it.
+	Log *slog.Logger
+}
+
+// A Server serves pops. Make one with [New].
+type Server struct {
+	cfg   Config
+	db    Store
+	gates *ready.Gates
+	slots *admission.Controller
+	log   *slog.Logger
+
+	leases  expiring[queueKey, int]
+	markers expiring[groupKey, struct{}]
+	probes  expiring[groupKey, *probe]
+	reads   chan struct{}
+
+	stop    sync.Once
+	stopped chan struct{}
+	counts  counters
+}
+
+// counters are the cumulative figures behind Stats.
+type counters struct {
+	parked                                                atomic.Int64
+	requests, messages, empty, targeted, wildcard, broken atomic.Int64
+}
+
+// Stats are figures since the server was made, except Parked.
+type Stats struct {
+	// Parked is the number of long polls waiting now.
+	Parked int64
+	// Requests counts pops, Messages what they delivered, Empty those that were answered with nothing.
+	Requests, Messages, Empty int64
+	// Targeted counts claims of named partitions, Wildcard claims that searched a queue.
+	Targeted, Wildcard int64
+	// Undecodable counts stored segments that could not be read, once per attempt.
+	Undecodable int64
+}
+
+// New returns a server that claims through db, wakes from gates and takes slots of the Pop and Ack lanes.
+func New(cfg Config, db Store, gates *ready.Gates, slots *admission.Controller) *Server {
+	cfg.Backoff = cfg.Backoff.withDefaults()
+	if cfg.DefaultMode == "" {
+		cfg.DefaultMode = modeAll
+	}
+	if cfg.Paused == nil {
+		cfg.Paused = func() bool { return false }
+	}
+	log := cfg.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Server{
+		cfg:     cfg,
+		db:      db,
+		gates:   gates,
+		slots:   slots,
+		log:     log,
+		reads:   make(chan struct{}, concurrentReads),
+		stopped: make(chan struct{}),
+	}
+}
+
+// Stop ends every parked long poll with an empty answer and makes all later pops answer empty at once. Claims under way finish.
+// Stopping twice is fine.
+func (s *Server) Stop() {
+	s.stop.Do(func() { close(s.stopped) })
+}
+
+// Stats returns the server's figures.
+func (s *Server) Stats() Stats {
+	return Stats{
+		Parked:      s.counts.parked.Load(),
+		Requests:    s.counts.requests.Load(),
+		Messages:    s.counts.messages.Load(),
+		Empty:       s.counts.empty.Load(),
+		Targeted:    s.counts.targeted.Load(),
+		Wildcard:    s.counts.wildcard.Load(),
+		Undecodable: s.counts.broken.Load(),
+	}
+}
+
+// Pop claims messages, waiting for some when the request says so. Nil without an error means that there were none: the queue is
+// empty for the group, the deadline passed, pops are paused, or the server is stopping.
+//
+// Errors are those of the database door; [ErrUndecodable] for an auto-ack pop that met a segment that cannot be read; and ctx's
+// own when the caller left, after which nothing stays leased.
+func (s *Server) Pop(ctx context.Context, req Request) (*Result, error) {
+	s.counts.requests.Add(1)
+	result, err := s.serve(ctx, &req)
+	if result == nil && err == nil {
+		s.counts.empty.Add(1)
+	}
+	if result == nil || err != nil {
+		return nil, err
+	}
+	s.counts.messages.Add(int64(result.Messages()))
+	if ctx.Err() != nil {
+		result.Abandon(ctx)
+		return nil, ctx.Err()
+	}
+	return result, nil
+}
+
+// serve looks once, or again and again until something ends the wait.
+func (s *Server) serve(ctx context.Context, req *Request) (*Result, error) {
+	if s.closed() {
+		return nil, nil
+	}
+	claim := req.claim(segment.NewID().String(), s.cfg.DefaultMode)
+	if !req.Wait || req.Timeout <= 0 {
+		return s.attempt(ctx, &look{kind: req.Kind, override: req.LeaseSeconds, PopRequest: claim})
+	}
+
+	deadline := time.Now().Add(req.Timeout)
+	lookCtx, cancel := context.WithDeadlineCause(ctx, deadline.Add(answerGrace), errLookTooLate)
+	defer cancel()
+	waiter := s.subscribe(req)
+	defer waiter.Release()
+	for empty, byTimer := 0, false; ; {
+		// Armed before the look: a wake from here on ends the wait below, also one that comes while we look.
+		opened, hints := waiter.Arm()
+		if len(hints) > 0 {
+			byTimer = false
+		}
+		result, err := s.attempt(lookCtx, &look{
+			kind: req.Kind, override: req.LeaseSeconds, hints: hints, byTimer: byTimer, PopRequest: claim,
+		})
+		if errors.Is(err, errLookTooLate) {
+			return nil, nil
+		}
+		if result != nil || err != nil {
+			return result, err
+		}
+		left := time.Until(deadline)
+		if left <= 0 {
+			return nil, nil
+		}
+		empty++
+		switch s.park(ctx, opened, min(jitter(s.cfg.Backoff.interval(empty)), left)) {
+		case woken:
+			empty, byTimer = 0, false
+		case elapsed:
+			byTimer = true
+		case callerLeft:
+			return nil, ctx.Err()
+		case stopping:
+			return nil, nil
+		}
+		if s.closed() {
+			return nil, nil
+		}
+	}
+}
+
+// closed says that pops are answered empty without a look.
+func (s *Server) closed() bool {
+	select {
+	case <-s.stopped:
+		return true
+	default:
+		return s.cfg.Paused()
+	}
+}
+
+func (s *Server) subscribe(req *Request) *ready.Waiter {
+	if req.Kind == Discovery {
+		return s.gates.SubscribeDiscovery(req.Tenant)
+	}
+	return s.gates.Subscribe(req.Tenant, req.Queue)
+}
+
+// wake is why a wait ended.
+type wake int
+
+const (
+	woken wake = iota
+	elapsed
+	callerLeft
+	stopping
+)
+
+// park waits without holding anything but this goroutine.
+func (s *Server) park(ctx context.Context, opened <-chan struct{}, longest time.Duration) wake {
+	s.counts.parked.Add(1)
+	defer s.counts.parked.Add(-1)
+	timer := time.NewTimer(longest)
+	defer timer.Stop()
+	select {
+	case <-opened:
+		return woken
+	case <-timer.C:
+		return elapsed
+	case <-ctx.Done():
+		return callerLeft
+	case <-s.stopped:
+		return stopping
+	}
+}
