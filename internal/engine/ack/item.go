@@ -1,0 +1,87 @@
+package ack
+
+import "queenmq/internal/pg"
+
+// The statuses that the database knows.
+const (
+	Completed = "completed"
+	Failed    = "failed"
+	Retry     = "retry"
+	DLQ       = "dlq"
+)
+
+// An Item acknowledges one message.
+type Item struct {
+	TransactionID string
+	// PartitionID is the partition's UUID as the client sent it.
+	PartitionID string
+	// Status is the word the client sent, see [Status]; the caller puts Completed where there was none.
+	Status string
+	// LeaseID is the lease that holds the message; empty skips the lease check.
+	LeaseID string
+	// Error is why a message was not processed. It becomes the reason of a dead letter.
+	Error string
+}
+
+// A Result is the outcome of the item at the same index.
+type Result struct {
+	TransactionID string
+	// Success says that the instruction was carried out; a failure report that was processed is a success too.
+	Success bool
+	// Error is why not, in the exact words of the wire; empty on success.
+	Error string
+	// LeaseReleased says that the call ended the lease on the partition.
+	LeaseReleased bool
+	// DeadLetter says that this item's message was filed as a dead letter.
+	DeadLetter bool
+	// Noop says that the message was completed before.
+	Noop bool
+	// Queue and Partition are the names behind the partition id; empty when it is unknown.
+	Queue, Partition string
+}
+
+// The texts of the wire, word for word.
+const (
+	textInvalidLease   = "invalid or expired lease"
+	textConsumer       = "consumer not found"
+	textStale          = "already committed: the cursor moved past this message before this ack"
+	textUnresolvable   = "unresolvable: transaction not in the ack window (hash purged or never pushed); if leased, the message redelivers"
+	textNoLeasedBatch  = "no leased batch"
+	textDLQRejected    = "dlq rejected"
+	textAckRejected    = "ack rejected"
+	textPool           = "pool"
+	textNotOwned       = "partition not owned by tenant"
+	textRetryExhausted = "Retries exhausted"
+)
+
+// Status maps the word a client sent to one of the four statuses, exactly and with regard to case. What nobody knows is a failure:
+// a message whose fate is unclear is delivered again.
+func Status(sent string) string {
+	switch sent {
+	case "completed", "success", "acked", "ok":
+		return Completed
+	case Retry, DLQ:
+		return sent
+	default:
+		return Failed
+	}
+}
+
+// errorText is what an item says when its call to the database failed.
+func errorText(err error) string {
+	if isPoolTimeout(err) {
+		return textPool
+	}
+	return err.Error()
+}
+
+// isSignal says that a status acts on the leased batch instead of completing a message.
+func isSignal(status string) bool { return status != Completed }
+
+// An outcome is what became of one group of items.
+type outcome struct {
+	result pg.HashAckResult
+	// failure is why the whole group failed; empty when result counts.
+	failure          string
+	queue, partition string
+}
