@@ -1,0 +1,56 @@
+# One command each: `make run` starts a broker, `make test` checks everything. Both install what they need when run as root.
+
+# The language version in go.mod is newer than many installed Go commands, which fetch this toolchain by themselves.
+export GOTOOLCHAIN := go1.27.3
+# Settings of a developer's shell must not change what is built or tested.
+export GOFLAGS :=
+
+# A source tree without usable version control (an archive, another owner's checkout) builds all the same.
+BUILDVCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo auto || echo false)
+TOOL := go tool -modfile=tools/go.mod
+FUZZTIME ?= 30s
+
+.PHONY: run build test check lint fuzz bench-quick clean
+
+## run: install what is missing, build, and serve on port 6632
+run:
+	@tools/setup.sh run
+	@$(MAKE) --no-print-directory build
+	@exec bin/queen serve
+
+## build: bin/queen
+build:
+	go build -buildvcs=$(BUILDVCS) -o bin/ ./cmd/...
+
+## test: everything that must hold before a change lands
+test:
+	@tools/setup.sh test
+	@$(MAKE) --no-print-directory check
+	go test -race -shuffle=on -timeout 9m ./...
+
+## check: formatting, vet, staticcheck
+check:
+	@unformatted=$$($(TOOL) gofumpt -l .) || exit 1; \
+	if [ -n "$$unformatted" ]; then echo "not formatted with gofumpt:"; echo "$$unformatted"; exit 1; fi
+	go vet ./...
+	$(TOOL) staticcheck ./...
+
+## lint: the long list of .golangci.yml, with an installed golangci-lint
+lint: check
+	golangci-lint run
+
+## fuzz: every fuzz target for FUZZTIME
+fuzz:
+	@for target in $$(grep -rhoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sed 's/func //' | sort -u); do \
+		for package in $$(grep -rlE --include='*_test.go' "^func $$target\(" . | xargs -n1 dirname | sort -u); do \
+			echo "$$package $$target"; go test "$$package" -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; \
+		done; \
+	done
+
+## bench-quick: the short benchmark, see bench/README.md
+bench-quick:
+	@tools/setup.sh run
+	go run ./bench/quick
+
+clean:
+	rm -rf bin

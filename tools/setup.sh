@@ -1,0 +1,112 @@
+#!/bin/sh
+# Installs what the Makefile's targets need and this machine lacks.
+#
+#   setup.sh run    PostgreSQL's server programs, for the private database of a broker without one
+#   setup.sh test   also a C compiler for the race detector and the plpgsql checker
+#
+# As root on Debian and its relatives it installs through apt-get; elsewhere it says in one line what to install.
+set -eu
+
+min_major=15
+
+say() { echo "queen: $*" >&2; }
+
+# server_bin prints the directory of the newest usable server programs.
+server_bin() {
+	best= best_major=0
+	for program in "$(command -v postgres || true)" /usr/lib/postgresql/*/bin/postgres /usr/pgsql-*/bin/postgres /usr/local/pgsql*/bin/postgres \
+		/opt/homebrew/opt/postgresql@*/bin/postgres /usr/local/opt/postgresql@*/bin/postgres; do
+		[ -x "$program" ] || continue
+		major=$("$program" --version 2>/dev/null | sed -n 's/.*(PostgreSQL) \([0-9]*\).*/\1/p')
+		if [ "${major:-0}" -ge "$min_major" ] && [ "$major" -gt "$best_major" ]; then
+			best=$(dirname "$(readlink -f "$program")") best_major=$major
+		fi
+	done
+	[ -n "$best" ] && echo "$best"
+}
+
+# has_extension tells whether the server programs come with an extension.
+has_extension() {
+	bin=$(server_bin) || return 1
+	[ -e "$("$bin/pg_config" --sharedir 2>/dev/null || echo "/usr/share/postgresql/$(basename "$(dirname "$bin")")")/extension/$1.control" ]
+}
+
+# The race detector links C code.
+can_race() { command -v gcc >/dev/null && [ -e /usr/include/stdlib.h ]; }
+
+can_install() { [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; }
+
+updated=
+# install runs apt-get without questions, and is silent unless it fails.
+install() {
+	say "installing $*"
+	log=$(mktemp)
+	export DEBIAN_FRONTEND=noninteractive
+	if { [ -n "$updated" ] || apt-get update; } >"$log" 2>&1 </dev/null &&
+		apt-get install -y --no-install-recommends "$@" >>"$log" 2>&1 </dev/null; then
+		updated=yes
+		rm -f "$log"
+		return
+	fi
+	cat "$log" >&2
+	rm -f "$log"
+	say "apt-get could not install $*"
+	exit 1
+}
+
+# Debian's server package would also create and start a cluster named main, which nobody asked for.
+install_server() {
+	install postgresql-common
+	no_cluster=/etc/postgresql-common/createcluster.d/queen-setup.conf
+	trap 'rm -f "$no_cluster"' EXIT
+	mkdir -p "$(dirname "$no_cluster")"
+	echo 'create_main_cluster = false' >"$no_cluster"
+	package=$(apt-cache depends postgresql | sed -n 's/.*Depends: \(postgresql-[0-9][0-9]*\)$/\1/p' | head -n 1)
+	if [ "$(echo "$package" | tr -dc 0-9 | grep . || echo 0)" -lt "$min_major" ]; then
+		say "this system offers ${package:-no PostgreSQL}: install the server programs of PostgreSQL $min_major or newer, or set DATABASE_URL"
+		exit 1
+	fi
+	install "$package"
+	rm -f "$no_cluster"
+	trap - EXIT
+}
+
+# external_database tells whether the environment names a database, so that no private one is started.
+external_database() {
+	[ -n "${DATABASE_URL:-}${PG_HOST:-}${PG_PORT:-}${PG_USER:-}${PG_PASSWORD:-}${PG_DATABASE:-}${PG_DB:-}" ]
+}
+
+setup_run() {
+	if external_database || server_bin >/dev/null; then
+		return
+	fi
+	if can_install; then
+		install_server
+	else
+		say "PostgreSQL $min_major or newer is not installed: install its server package (on Debian: apt-get install postgresql), or set DATABASE_URL"
+	fi
+}
+
+setup_test() {
+	missing=
+	server_bin >/dev/null || missing="$missing postgresql"
+	has_extension plpgsql_check || missing="$missing postgresql-plpgsql-check"
+	can_race || missing="$missing gcc libc6-dev"
+	[ -n "$missing" ] || return 0
+	if ! can_install; then
+		say "the tests need:$missing (package names of Debian; the checker is postgresql-NN-plpgsql-check). Install them and try again"
+		exit 1
+	fi
+	can_race || install gcc libc6-dev
+	server_bin >/dev/null || install_server
+	has_extension plpgsql_check || install "postgresql-$("$(server_bin)/postgres" --version | sed -n 's/.*(PostgreSQL) \([0-9]*\).*/\1/p')-plpgsql-check"
+}
+
+case "${1:-}" in
+run) setup_run ;;
+test) setup_test ;;
+*)
+	say "usage: $0 run|test"
+	exit 2
+	;;
+esac
