@@ -56,7 +56,7 @@ type Private struct {
 
 // Pop is how consumers wait and where new groups start.
 type Pop struct {
-	DefaultTimeout          time.Duration `env:"DEFAULT_TIMEOUT,POP_DEFAULT_TIMEOUT_MS" default:"30000" min:"0" max:"3600000" unit:"ms" doc:"How long a waiting pop stays open when it names no timeout."`
+	DefaultTimeout          time.Duration `env:"DEFAULT_TIMEOUT,POP_DEFAULT_TIMEOUT_MS" default:"30000" min:"1" max:"3600000" unit:"ms" doc:"How long a waiting pop stays open when it names no timeout."`
 	DefaultSubscriptionMode string        `env:"DEFAULT_SUBSCRIPTION_MODE" default:"all" oneof:"all|new" doc:"Where a consumer group that names no subscription mode starts: at the oldest message kept (all) or at the messages pushed from now on (new)."`
 	WaitInitialInterval     time.Duration `env:"POP_WAIT_INITIAL_INTERVAL_MS" default:"100" min:"1" max:"60000" unit:"ms" doc:"First pause of a waiting pop between two looks when no push wakes it."`
 	WaitBackoffThreshold    int           `env:"POP_WAIT_BACKOFF_THRESHOLD" default:"3" min:"1" max:"1000000" unit:"looks" doc:"Empty looks of a waiting pop before its pause starts to grow."`
@@ -66,30 +66,22 @@ type Pop struct {
 
 // Push is how pushes share commits.
 type Push struct {
-	Shards       int           `env:"QUEEN_V2_FUSION_SHARDS" default:"8" min:"1" max:"1024" doc:"Shards over which partitions are spread. Each shard commits on its own."`
-	MaxInflight  int           `env:"QUEEN_V2_FUSION_MAX_INFLIGHT" default:"8" min:"1" max:"1024" unit:"commits" doc:"Commits one shard may have under way at once."`
-	BundleMax    int           `env:"QUEEN_V2_BUNDLE_MAX" default:"16" min:"1" max:"1024" unit:"segments" doc:"Most segments (one for each partition) in one commit."`
-	Hold         time.Duration `env:"QUEEN_V2_FUSION_HOLD_MS" default:"3" min:"0" max:"1000" unit:"ms" doc:"Longest a push waits for others to share its commit while commits are already under way."`
-	MinFrames    int           `env:"QUEEN_V2_FUSION_MIN_FRAMES" default:"0" min:"0" max:"100000" unit:"messages" doc:"Messages a partition gathers before an idle shard commits it. 0 commits at once."`
-	MinWait      time.Duration `env:"QUEEN_V2_FUSION_MIN_WAIT_MS" default:"2" min:"0" max:"1000" unit:"ms" doc:"Longest wait for QUEEN_V2_FUSION_MIN_FRAMES."`
-	ZstdLevel    int           `env:"QUEEN_V2_ZSTD_LEVEL" default:"3" min:"1" max:"22" doc:"Compression level of stored segments, on zstd's own scale."`
-	DedupCache   bool          `env:"QUEEN_DEDUP_CACHE" default:"true" doc:"Keep recent transaction ids in memory so that PostgreSQL probes for fewer. Correct either way."`
-	DedupCacheMB int           `env:"QUEEN_DEDUP_CACHE_MB" default:"512" min:"1" max:"1048576" unit:"MB" doc:"Memory bound of that cache."`
+	Shards      int           `env:"QUEEN_V2_FUSION_SHARDS" default:"8" min:"1" max:"1024" doc:"Shards over which partitions are spread. Each shard commits on its own."`
+	MaxInflight int           `env:"QUEEN_V2_FUSION_MAX_INFLIGHT" default:"8" min:"1" max:"1024" unit:"commits" doc:"Commits one shard may have under way at once."`
+	BundleMax   int           `env:"QUEEN_V2_BUNDLE_MAX" default:"16" min:"1" max:"1024" unit:"segments" doc:"Most segments (one for each partition) in one commit."`
+	Hold        time.Duration `env:"QUEEN_V2_FUSION_HOLD_MS" default:"3" min:"1" max:"1000" unit:"ms" doc:"How often a shard that waits for its turn to commit looks again without being told. A backstop: it decides no latency."`
+	ZstdLevel   int           `env:"QUEEN_V2_ZSTD_LEVEL" default:"3" min:"1" max:"22" doc:"Compression level of stored segments, on zstd's own scale."`
 }
 
 // Admission is how many write transactions may be in flight.
 type Admission struct {
-	PoolReserve int     `env:"QUEEN_ADMISSION_POOL_RESERVE" default:"16" min:"1" max:"10000" unit:"connections" doc:"Connections of the pool kept for reads and administration. A pool smaller than twice this keeps a quarter."`
-	Max         int     `env:"QUEEN_ADMISSION_MAX" default:"128" min:"1" max:"10000" unit:"transactions" doc:"Most write transactions in flight, never more than the pool less its reserve."`
-	SharePush   float64 `env:"QUEEN_ADMISSION_SHARE_PUSH" default:"0.25" min:"0.01" max:"1" doc:"Part of the budget guaranteed to pushes."`
-	SharePop    float64 `env:"QUEEN_ADMISSION_SHARE_POP" default:"0.40" min:"0.01" max:"1" doc:"Part of the budget guaranteed to pops."`
-	ShareAck    float64 `env:"QUEEN_ADMISSION_SHARE_ACK" default:"0.30" min:"0.01" max:"1" doc:"Part of the budget guaranteed to acks."`
-	ShareMaint  float64 `env:"QUEEN_ADMISSION_SHARE_MAINT" default:"0.05" min:"0.01" max:"1" doc:"Part of the budget guaranteed to maintenance."`
+	PoolReserve int `env:"QUEEN_ADMISSION_POOL_RESERVE" default:"16" min:"1" max:"10000" unit:"connections" doc:"Connections of the pool kept for reads and administration. Never more than half of it."`
+	Max         int `env:"QUEEN_ADMISSION_MAX" default:"128" min:"1" max:"10000" unit:"transactions" doc:"Most write transactions in flight, never more than the pool less its reserve."`
 }
 
 // Caches is how stale what the broker remembers of the database may get.
 type Caches struct {
-	RefreshInterval time.Duration `env:"QUEEN_CACHE_REFRESH_INTERVAL_MS" default:"60000" min:"100" max:"3600000" unit:"ms" doc:"How often cached queue settings and maintenance flags are read again."`
+	RefreshInterval time.Duration `env:"QUEEN_CACHE_REFRESH_INTERVAL_MS" default:"60000" min:"100" max:"3600000" unit:"ms" doc:"How often the maintenance flags are read from the database again."`
 }
 
 // Log is what the broker writes to standard error.

@@ -53,14 +53,14 @@ func TestLoad(t *testing.T) {
 		t.Parallel()
 		c, err := load(map[string]string{
 			"PORT": " 7000 ", "QUEEN_STMT_TIMEOUT_MS": "1500", "QUEEN_LOG_JSON": "On", "LOG_LEVEL": "WARN",
-			"QUEEN_ADMISSION_SHARE_POP": "0.5", "DEFAULT_SUBSCRIPTION_MODE": "new", "HOSTNAME": "node-7",
+			"POP_WAIT_BACKOFF_MULTIPLIER": "1.5", "DEFAULT_SUBSCRIPTION_MODE": "new", "HOSTNAME": "node-7",
 		})
 		require.NoError(t, err)
 		require.Equal(t, 7000, c.Server.Port)
 		require.Equal(t, 1500*time.Millisecond, c.Database.StatementTimeout)
 		require.True(t, c.Log.JSON)
 		require.Equal(t, "warn", c.Log.Level)
-		require.InDelta(t, 0.5, c.Admission.SharePop, 0)
+		require.InDelta(t, 1.5, c.Pop.WaitBackoffMultiplier, 0)
 		require.Equal(t, "new", c.Pop.DefaultSubscriptionMode)
 		require.Equal(t, "node-7", c.Server.ServerID)
 	})
