@@ -36,36 +36,54 @@ func putBuffer(b *[]byte) {
 // newEncoder builds an encoder for EncodeAll, which is safe for concurrent use and reuses its state internally: one state
 // for every processor, since compression does nothing but compute.
 func newEncoder(level int) (*zstd.Encoder, error) {
-	return zstd.NewWriter(nil,
+	e, err := zstd.NewWriter(nil,
 		zstd.WithEncoderLevel(zstd.EncoderLevelFromZstd(level)),
 		zstd.WithEncoderConcurrency(runtime.GOMAXPROCS(0)),
-		// PostgreSQL guards its pages; the frame parser checks the structure. A second checksum buys nothing.
-		zstd.WithEncoderCRC(false))
+		// A flipped byte inside a payload would decode and be delivered. PostgreSQL's page checksums are off by default,
+		// so that these four bytes are the only guard; readers check them when they are there.
+		zstd.WithEncoderCRC(true))
+	if err != nil {
+		return nil, err
+	}
+	// The encoder builds its list of states on first use. Doing it here keeps the first push as fast as the second, and
+	// ties the list to nobody's test bubble.
+	e.EncodeAll([]byte{0}, nil)
+	return e, nil
 }
 
-var defaultPacker = sync.OnceValues(func() (*Packer, error) { return NewPacker(DefaultLevel) })
+// The shared codec is made when the program starts (half a millisecond), not on first use: see newEncoder.
+var (
+	defaultPacker = mustPacker(DefaultLevel)
+	decoder       = mustDecoder()
+)
 
-// decoders are single-threaded and bounded: parallelism comes from the requests, and a blob cannot ask for more memory
-// than MaxRawBytes whatever its header says.
-var decoders = sync.Pool{New: func() any {
+func mustPacker(level int) *Packer {
+	p, err := NewPacker(level)
+	if err != nil {
+		panic("segment: the default level is a constant and must be valid: " + err.Error())
+	}
+	return p
+}
+
+// mustDecoder builds the decoder for DecodeAll, which runs in the caller's goroutine. It is bounded: a blob cannot ask for
+// more memory than MaxRawBytes, whatever its header says, and no more blobs are decoded at once than there are processors.
+func mustDecoder() *zstd.Decoder {
 	d, err := zstd.NewReader(nil,
-		zstd.WithDecoderConcurrency(1),
+		zstd.WithDecoderConcurrency(runtime.GOMAXPROCS(0)),
 		zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderMaxMemory(MaxRawBytes))
 	if err != nil {
-		panic("segment: zstd decoder options are constants and must be valid: " + err.Error())
+		panic("segment: the decoder's options are constants and must be valid: " + err.Error())
 	}
 	return d
-}}
+}
 
 // decompress appends the content of blob to dst. Every failure is an [ErrMalformed].
 func decompress(dst, blob []byte) ([]byte, error) {
 	if len(blob) == 0 {
 		return dst, fmt.Errorf("%w: empty blob", ErrMalformed)
 	}
-	d := decoders.Get().(*zstd.Decoder) //nolint:forcetypeassert // the pool holds nothing else
-	defer decoders.Put(d)
-	out, err := d.DecodeAll(blob, dst)
+	out, err := decoder.DecodeAll(blob, dst)
 	if err != nil {
 		if errors.Is(err, zstd.ErrDecoderSizeExceeded) {
 			return dst, fmt.Errorf("%w: more than %d bytes of content", ErrMalformed, MaxRawBytes)

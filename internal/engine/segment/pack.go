@@ -24,13 +24,12 @@ func NewPacker(level int) (*Packer, error) {
 	return &Packer{encoder: encoder}, nil
 }
 
+// DefaultPacker returns the shared packer of [DefaultLevel].
+func DefaultPacker() *Packer { return defaultPacker }
+
 // Pack encodes frames at [DefaultLevel]; see [Packer.Pack].
 func Pack(frames []Frame) (blob, hashes []byte, err error) {
-	p, err := defaultPacker()
-	if err != nil {
-		return nil, nil, err
-	}
-	return p.Pack(frames)
+	return DefaultPacker().Pack(frames)
 }
 
 // Pack encodes frames into one blob and returns it with their transaction-id hashes, [HashBytes] each, in frame order.
@@ -49,28 +48,49 @@ func (p *Packer) Pack(frames []Frame) (blob, hashes []byte, err error) {
 
 // Encode is Pack for callers that already have the hashes.
 func (p *Packer) Encode(frames []Frame) ([]byte, error) {
-	if len(frames) == 0 {
-		return nil, ErrEmpty
-	}
-	total := 0
+	b := p.Build()
+	defer b.Discard()
 	for i := range frames {
-		total += frames[i].EncodedLen()
-	}
-	if total > MaxRawBytes {
-		return nil, fmt.Errorf("%w: %d bytes of frames, at most %d", ErrTooLarge, total, MaxRawBytes)
-	}
-	buf := getBuffer()
-	defer putBuffer(buf)
-	raw := (*buf)[:0]
-	if cap(raw) < total {
-		raw = make([]byte, 0, total)
-	}
-	var err error
-	for i := range frames {
-		if raw, err = AppendFrame(raw, &frames[i]); err != nil {
+		if err := b.Append(&frames[i]); err != nil {
 			return nil, fmt.Errorf("frame %d: %w", i, err)
 		}
 	}
-	*buf = raw
-	return p.encoder.EncodeAll(raw, nil), nil
+	return b.Finish()
+}
+
+// A Builder collects the frames of one segment in a pooled buffer. It belongs to one goroutine, which ends it with Finish
+// or Discard.
+type Builder struct {
+	packer *Packer
+	buf    *[]byte
+}
+
+// Build starts a segment.
+func (p *Packer) Build() Builder { return Builder{packer: p, buf: getBuffer()} }
+
+// Append adds f, or adds nothing and returns [ErrTooLarge]: then the segment goes on without it.
+func (b *Builder) Append(f *Frame) error {
+	if n := len(*b.buf) + f.EncodedLen(); n > MaxRawBytes {
+		return fmt.Errorf("%w: %d bytes of frames, at most %d", ErrTooLarge, n, MaxRawBytes)
+	}
+	var err error
+	*b.buf, err = AppendFrame(*b.buf, f)
+	return err
+}
+
+// Finish compresses the frames and ends the builder. Without frames it returns [ErrEmpty].
+func (b *Builder) Finish() ([]byte, error) {
+	defer b.Discard()
+	if len(*b.buf) == 0 {
+		return nil, ErrEmpty
+	}
+	return b.packer.encoder.EncodeAll(*b.buf, nil), nil
+}
+
+// Discard ends the builder without a segment. After Finish it does nothing.
+func (b *Builder) Discard() {
+	if b.buf != nil {
+		putBuffer(b.buf)
+		b.buf = nil
+	}
 }

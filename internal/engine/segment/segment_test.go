@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -146,7 +148,6 @@ func TestUnpack_RefusesContentAboveItsDeclaredSize(t *testing.T) {
 	require.NoError(t, h.Decode(blob))
 	require.True(t, h.HasFCS, "blobs carry their content size")
 	require.EqualValues(t, 4+minBody+1+300, h.FrameContentSize)
-	require.False(t, h.HasCheckSum)
 
 	// The two-byte content size sits right before the first block; its stored form is size-256.
 	at := h.HeaderSize - 2
@@ -154,6 +155,25 @@ func TestUnpack_RefusesContentAboveItsDeclaredSize(t *testing.T) {
 	binary.LittleEndian.PutUint16(blob[at:], uint16(h.FrameContentSize-256-1))
 	_, err = Unpack(blob)
 	require.ErrorIs(t, err, ErrMalformed)
+}
+
+func TestUnpack_NoticesAFlippedByte(t *testing.T) {
+	t.Parallel()
+	random := make([]byte, 2000) // does not compress: lies in the blob as it is
+	for i := range random {
+		random[i] = byte(i * i >> 3)
+	}
+	blob, _, err := Pack([]Frame{{ID: vectorID, TransactionID: "a", Payload: random}})
+	require.NoError(t, err)
+	for at := range blob {
+		damaged := append([]byte(nil), blob...)
+		damaged[at] ^= 0x10
+		if frames, err := Unpack(damaged); err == nil {
+			// Bits that no reader needs (the checksum flag among them) may flip; the content may not.
+			require.Equal(t, random, frames.At(0).Payload, "byte %d", at)
+			frames.Release()
+		}
+	}
 }
 
 func TestPack_RefusesWhatAReaderCouldNotRead(t *testing.T) {
@@ -167,6 +187,15 @@ func TestPack_RefusesWhatAReaderCouldNotRead(t *testing.T) {
 	half := make([]byte, MaxRawBytes/2)
 	_, _, err = Pack([]Frame{{Payload: half}, {Payload: half}})
 	require.ErrorIs(t, err, ErrTooLarge)
+
+	b := DefaultPacker().Build()
+	require.NoError(t, b.Append(&Frame{ID: vectorID, TransactionID: "kept"}))
+	require.ErrorIs(t, b.Append(&Frame{TransactionID: strings.Repeat("x", MaxTransactionIDBytes+1)}), ErrTooLarge)
+	blob, err := b.Finish()
+	require.NoError(t, err)
+	kept, err := Unpack(blob)
+	require.NoError(t, err)
+	require.Empty(t, cmp.Diff([]Frame{{ID: vectorID, TransactionID: "kept", Payload: []byte{}}}, copyOut(kept)), "the refused frame leaves no trace")
 
 	blob, hashes, err := Pack([]Frame{{TransactionID: strings.Repeat("x", MaxTransactionIDBytes)}})
 	require.NoError(t, err)
@@ -260,6 +289,35 @@ func TestNewID_IncreasesAcrossGoroutines(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestNewIDs_AreTimedVersion7AndIncrease(t *testing.T) {
+	t.Parallel()
+	before := time.Now().UnixMilli()
+	got := make([]uuid.UUID, 200)
+	NewIDs(got)
+	for i, id := range got {
+		require.EqualValues(t, 7, id.Version())
+		require.Equal(t, uuid.RFC4122, id.Variant())
+		ms := int64(binary.BigEndian.Uint64(id[:8]) >> 16)
+		require.InDelta(t, before, ms, 5000)
+		if i > 0 {
+			require.Negative(t, bytes.Compare(got[i-1][:], id[:]))
+			require.NotEqual(t, got[i-1][8:], id[8:], "the random part differs")
+		}
+	}
+}
+
+func TestIDSource_CountsOnWhenTheClockStepsBack(t *testing.T) {
+	t.Parallel()
+	var s idSource
+	now := time.UnixMilli(1_790_000_000_000)
+	first := s.reserve(now, 10)
+	require.Equal(t, now.UnixMilli()<<12, first)
+	require.Equal(t, first+10, s.reserve(now, 1))
+	require.Equal(t, first+11, s.reserve(now.Add(-time.Hour), 5000))
+	require.Equal(t, first+5011, s.reserve(now.Add(time.Millisecond), 1), "4,096 a millisecond, and on")
+	require.Equal(t, now.Add(time.Second).UnixMilli()<<12|2048, s.reserve(now.Add(time.Second+500*time.Microsecond), 1))
 }
 
 func frameGenerator() *rapid.Generator[Frame] {
@@ -420,6 +478,15 @@ func BenchmarkHash(b *testing.B) {
 		sink ^= h[0]
 	}
 	_ = sink
+}
+
+func BenchmarkNewIDs(b *testing.B) {
+	dst := make([]uuid.UUID, 100)
+	b.ReportAllocs()
+	for b.Loop() {
+		NewIDs(dst)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(dst)), "ns/id")
 }
 
 func BenchmarkNewID(b *testing.B) {

@@ -1,0 +1,186 @@
+package push
+
+import (
+	"context"
+	"time"
+
+	"queenmq/internal/engine/admission"
+)
+
+const (
+	// inboxSize lets callers go on while the shard is busy; beyond it they wait, which is the back-pressure.
+	inboxSize = 256
+	// maxDrain bounds how many deliveries one pass takes in before it looks at everything else again.
+	maxDrain = 1024
+)
+
+// A shard owns the groups of its keys. Only its goroutine touches its fields after run has started.
+type shard struct {
+	pusher   *Pusher
+	inbox    chan []unit
+	finished chan *flush
+	granted  chan *admission.Slot
+
+	groups   map[groupKey]*group
+	arrivals arrivals
+	inFlight int
+	waiter   *admission.Waiter // outstanding request for a slot
+}
+
+func newShard(p *Pusher) *shard {
+	return &shard{
+		pusher:   p,
+		inbox:    make(chan []unit, inboxSize),
+		finished: make(chan *flush, p.cfg.MaxInFlight), // room for every flush: none waits to hand back
+		granted:  make(chan *admission.Slot, 1),
+		groups:   make(map[groupKey]*group),
+	}
+}
+
+// run is the shard's loop. It ends after stop is closed, when everything taken is finished.
+func (s *shard) run(ctx context.Context, stop <-chan struct{}) {
+	tick := time.NewTimer(time.Hour)
+	tick.Stop()
+	defer tick.Stop()
+	stopping := false
+	for {
+		var slot *admission.Slot
+		select {
+		case units := <-s.inbox:
+			s.append(units)
+		case f := <-s.finished:
+			s.complete(f)
+		case slot = <-s.granted:
+			s.waiter = nil
+		case <-tick.C:
+		case <-stop:
+			stopping, stop = true, nil
+		}
+		s.drain()
+		if s.dispatch(ctx, slot) {
+			tick.Stop()
+		} else {
+			tick.Reset(s.pusher.cfg.Hold)
+		}
+		if stopping && s.inFlight == 0 && len(s.groups) == 0 && len(s.inbox) == 0 {
+			s.abandonWaiter()
+			return
+		}
+	}
+}
+
+// drain takes in what has already arrived, so that it shares the next flush.
+func (s *shard) drain() {
+	for range maxDrain {
+		select {
+		case units := <-s.inbox:
+			s.append(units)
+		case f := <-s.finished:
+			s.complete(f)
+		default:
+			return
+		}
+	}
+}
+
+// append mints the message ids and puts the units to their groups: arrival, ids and offsets have one order.
+func (s *shard) append(units []unit) {
+	for _, u := range units {
+		for _, p := range u.parts {
+			p.mint()
+		}
+		g := s.groups[u.key]
+		if g == nil {
+			g = &group{key: u.key}
+			s.groups[u.key] = g
+		}
+		g.waiting = append(g.waiting, u)
+		if len(g.waiting) == 1 {
+			s.arrivals.push(g)
+		}
+	}
+}
+
+// dispatch starts flushes while there is a ready group, room for a flush, and a slot; slot is one in hand or nil. It
+// reports false when only the lack of a slot stopped it.
+func (s *shard) dispatch(ctx context.Context, slot *admission.Slot) bool {
+	for s.arrivals.ready > 0 && s.inFlight < s.pusher.cfg.MaxInFlight {
+		if slot == nil {
+			var ok bool
+			if slot, ok = s.pusher.slots.TryAcquire(admission.Push); !ok {
+				if s.waiter == nil {
+					s.waiter = s.pusher.slots.Request(admission.Push, s.granted)
+				}
+				return false
+			}
+		}
+		s.start(ctx, slot)
+		slot = nil
+	}
+	if slot != nil {
+		slot.Release()
+	}
+	return true
+}
+
+// start bundles the ready groups that arrived first and flushes them.
+func (s *shard) start(ctx context.Context, slot *admission.Slot) {
+	f := &flush{pusher: s.pusher, shard: s, slot: slot}
+	bytes := 0
+	for g, taken := s.arrivals.first, 0; g != nil && taken < s.pusher.cfg.BundleMax && bytes < maxBundleBytes; {
+		next := g.next
+		// A bounded queue decides per request: its flush carries nothing else.
+		if !g.inFlight && (!g.key.bounded || taken == 0) {
+			segments, n := g.take()
+			if len(g.waiting) == 0 {
+				s.arrivals.remove(g)
+			} else {
+				s.arrivals.ready--
+			}
+			g.inFlight = true
+			f.segments = append(f.segments, segments...)
+			bytes += n
+			taken++
+			if g.key.bounded {
+				break
+			}
+		}
+		g = next
+	}
+	s.inFlight++
+	go f.run(ctx)
+}
+
+// complete frees the groups of f and then tells the callers. The slot is already released.
+func (s *shard) complete(f *flush) {
+	s.inFlight--
+	for _, w := range f.segments {
+		g := w.group
+		if !g.inFlight {
+			continue // a bounded queue has several segments in one group
+		}
+		g.inFlight = false
+		if len(g.waiting) == 0 {
+			delete(s.groups, g.key)
+		} else {
+			s.arrivals.ready++
+		}
+	}
+	for _, w := range f.segments {
+		for _, r := range w.runs {
+			r.part.finish(r.to - r.from)
+		}
+		w.free()
+	}
+}
+
+// abandonWaiter takes back an outstanding request for a slot.
+func (s *shard) abandonWaiter() {
+	if s.waiter == nil {
+		return
+	}
+	if !s.waiter.Cancel() {
+		(<-s.granted).Release()
+	}
+	s.waiter = nil
+}
