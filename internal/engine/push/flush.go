@@ -5,19 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"runtime/debug"
 	"time"
 
 	"queenmq/internal/engine/admission"
 	"queenmq/internal/pg"
-)
-
-const (
-	// lockAttempts is how often a call that could not get a row lock in time is made. The store itself repeats
-	// serialization failures and deadlocks.
-	lockAttempts = 3
-	lockBackoff  = 100 * time.Millisecond
 )
 
 // A flush commits the segments of one bundle. It belongs to its goroutine until it is sent to the shard's finished channel.
@@ -114,7 +106,8 @@ func (f *flush) isolate(ctx context.Context, live []*work) error {
 	return nil
 }
 
-// commit makes one call of the store. Failing to get a row lock in time rolled everything back and is tried again.
+// commit makes one call of the store, which repeats by itself what rolled back for a passing reason: conflicts and locks
+// that were not free in time.
 func (f *flush) commit(ctx context.Context, live []*work) ([]pg.Segment, []pg.PushVerdict, error) {
 	segments := make([]pg.Segment, len(live))
 	for i, w := range live {
@@ -123,23 +116,16 @@ func (f *flush) commit(ctx context.Context, live []*work) ([]pg.Segment, []pg.Pu
 			segments[i].Verified = max(f.pusher.cfg.Verifier.Verified(ctx, &segments[i]), -1)
 		}
 	}
-	for attempt := 1; ; attempt++ {
-		start := time.Now()
-		verdicts, err := f.pusher.db.PushMulti(ctx, segments, pg.PushOptions{})
-		f.pusher.counters.flushed(time.Since(start), err)
-		if errors.Is(err, pg.ErrLockTimeout) && attempt < lockAttempts {
-			backoff := time.NewTimer(time.Duration(float64(lockBackoff<<(attempt-1)) * (0.75 + rand.Float64()/2))) //nolint:gosec // jitter
-			<-backoff.C
-			continue
-		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("push bundle: %w", err)
-		}
-		if len(verdicts) != len(live) {
-			return nil, nil, fmt.Errorf("%w: %d verdicts for %d segments", ErrInternal, len(verdicts), len(live))
-		}
-		return segments, verdicts, nil
+	start := time.Now()
+	verdicts, err := f.pusher.db.PushMulti(ctx, segments, pg.PushOptions{})
+	f.pusher.counters.flushed(time.Since(start), err)
+	if err != nil {
+		return nil, nil, fmt.Errorf("push bundle: %w", err)
 	}
+	if len(verdicts) != len(live) {
+		return nil, nil, fmt.Errorf("%w: %d verdicts for %d segments", ErrInternal, len(verdicts), len(live))
+	}
+	return segments, verdicts, nil
 }
 
 // apply gives the items of live their verdicts and returns what goes into the next round.

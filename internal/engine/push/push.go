@@ -16,8 +16,8 @@ import (
 	"queenmq/internal/pg"
 )
 
-// A Store is what the pusher needs of the database; *pg.DB is one. Every method is bounded by the store's own statement
-// timeout.
+// A Store is what the pusher needs of the database; *pg.DB is one. The store bounds every call with its statement timeout
+// and repeats by itself what rolled back because of a conflict or a lock.
 type Store interface {
 	PushMulti(ctx context.Context, segments []pg.Segment, options pg.PushOptions) ([]pg.PushVerdict, error)
 	SegmentAt(ctx context.Context, partition uuid.UUID, offset int64) (pg.StoredSegment, bool, error)

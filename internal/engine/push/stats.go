@@ -43,7 +43,7 @@ type Stats struct {
 	Commits, Segments, Frames uint64
 	// Duplicates were found by the database (repeats inside one flush are not counted).
 	Duplicates uint64
-	// Calls of the store, and how many of them failed; retries count.
+	// Calls of the store, and how many of them failed; what the store repeats by itself is one call.
 	Calls, Failures uint64
 	// Isolations counts bundles that were repeated segment by segment, Panics flushes that ended in one.
 	Isolations, Panics uint64

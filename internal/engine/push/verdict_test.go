@@ -284,27 +284,6 @@ func TestPush_VanishingOverAndOverIsIsolated(t *testing.T) {
 	})
 }
 
-func TestPush_LockTimeoutIsTriedAgain(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		fail := 2
-		f := setup(t, Config{}, func(f *fixture) {
-			f.store.before = func(call int, _ []pg.Segment) error {
-				if call < fail {
-					return pg.ErrLockTimeout
-				}
-				return nil
-			}
-		})
-		require.Equal(t, StatusQueued, f.push(t, item("p", "a", "1"))[0].Status)
-		require.Equal(t, 3, f.store.callCount())
-
-		fail = 100
-		require.ErrorIs(t, f.push(t, item("p", "b", "1"))[0].Err, pg.ErrLockTimeout)
-		require.Equal(t, 6, f.store.callCount())
-	})
-}
-
 func TestPush_PanicInAFlushFailsItsItemsAndFreesThePartition(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
