@@ -61,11 +61,15 @@ func TestAckByHashDecision(t *testing.T) {
 		{"ExpiredLeaseIsRefused", "", expired, w, []item{{"m8", "completed"}}, refused("invalid or expired lease"), expired},
 		{"WorkerOnAFreeRowIsRefused", "", free, w, []item{{"m8", "completed"}}, refused("invalid or expired lease"), free},
 		{
-			"WithoutWorkerALiveLeaseOfAnotherIsCompleted", "", leased, "", []item{{"m8", "completed"}}, ok(8, 7, true),
+			"WithoutWorkerALiveLeaseOfAnotherIsCompleted", "", leased, "",
+			[]item{{"m8", "completed"}},
+			ok(8, 7, true),
 			change(leased, func(c *cursor) { moved(c, 8); released(c); reset(c) }),
 		},
 		{
-			"WithoutWorkerAnExpiredBatchIsCompleted", "", expired, "", []item{{"m8", "completed"}}, ok(8, 7, true),
+			"WithoutWorkerAnExpiredBatchIsCompleted", "", expired, "",
+			[]item{{"m8", "completed"}},
+			ok(8, 7, true),
 			change(expired, func(c *cursor) { moved(c, 8); released(c); reset(c) }),
 		},
 
@@ -78,15 +82,21 @@ func TestAckByHashDecision(t *testing.T) {
 
 		// Case 2: failed with budget left.
 		{
-			"FailedChargesTheBudgetAndReleases", "", leased, w, []item{{"m2", "completed"}, {"m4", "failed"}}, ok(2, 1, true),
+			"FailedChargesTheBudgetAndReleases", "", leased, w,
+			[]item{{"m2", "completed"}, {"m4", "failed"}},
+			ok(2, 1, true),
 			change(leased, func(c *cursor) { moved(c, 2); released(c); c.Retries = 2 }),
 		},
 		{
-			"FailedOnTheFirstMessageKeepsTheAttemptCount", "", leased, w, []item{{"m2", "failed"}}, ok(1, 0, true),
+			"FailedOnTheFirstMessageKeepsTheAttemptCount", "", leased, w,
+			[]item{{"m2", "failed"}},
+			ok(1, 0, true),
 			change(leased, func(c *cursor) { released(c); c.Retries = 2 }),
 		},
 		{
-			"FailedUsesTheDefaultLimitOfThree", "retry_limit = NULL", change(leased, func(c *cursor) { c.Retries = 2 }), w, []item{{"m2", "failed"}}, ok(1, 0, true),
+			"FailedUsesTheDefaultLimitOfThree", "retry_limit = NULL", change(leased, func(c *cursor) { c.Retries = 2 }), w,
+			[]item{{"m2", "failed"}},
+			ok(1, 0, true),
 			change(leased, func(c *cursor) { released(c); c.Retries = 3 }),
 		},
 		// Case 3: budget spent, dead letters on.
@@ -105,7 +115,9 @@ func TestAckByHashDecision(t *testing.T) {
 		},
 		// Case 5: retry.
 		{
-			"RetryReleasesWithoutCharge", "retry_limit = 0", leased, w, []item{{"m2", "completed"}, {"m4", "retry"}}, ok(2, 1, true),
+			"RetryReleasesWithoutCharge", "retry_limit = 0", leased, w,
+			[]item{{"m2", "completed"}, {"m4", "retry"}},
+			ok(2, 1, true),
 			change(leased, func(c *cursor) { moved(c, 2); released(c) }),
 		},
 		// Case 6: complete.
@@ -115,25 +127,32 @@ func TestAckByHashDecision(t *testing.T) {
 		{"PartialAckKeepsTheLease", "", leased, w, []item{{"m4", "completed"}, {"m2", "completed"}}, ok(4, 3, false), change(leased, func(c *cursor) { moved(c, 4) })},
 		{
 			"PartialAckLeavesALaterAttemptOffset", "", change(leased, func(c *cursor) { c.AttemptOffset = new(int64(7)) }), w,
-			[]item{{"m4", "completed"}}, ok(4, 3, false), change(leased, func(c *cursor) { moved(c, 4); c.AttemptOffset = new(int64(7)) }),
+			[]item{{"m4", "completed"}},
+			ok(4, 3, false), change(leased, func(c *cursor) { moved(c, 4); c.AttemptOffset = new(int64(7)) }),
 		},
 		{"NothingAtAllChangesNothing", "", leased, w, nil, ok(1, 0, false), leased},
 		{"UnknownWordsChangeNothing", "", leased, w, []item{{"m8", "Completed"}, {"m2", "nack"}}, ok(1, 0, false), leased},
 
 		// Head signal and clamping.
 		{
-			"LowestSignalIsTheHead", "", leased, w, []item{{"m7", "dlq"}, {"m5", "failed"}, {"m4", "retry"}, {"m2", "completed"}}, ok(2, 1, true),
+			"LowestSignalIsTheHead", "", leased, w,
+			[]item{{"m7", "dlq"}, {"m5", "failed"}, {"m4", "retry"}, {"m2", "completed"}},
+			ok(2, 1, true),
 			change(leased, func(c *cursor) { moved(c, 2); released(c) }),
 		},
 		{"CompletedAboveTheHeadRedelivers", "", leased, w, []item{{"m8", "completed"}, {"m4", "retry"}}, ok(1, 0, true), change(leased, released)},
 		{"DlqBeatsFailedOnOneMessage", "", leased, w, []item{{"m4", "retry"}, {"m4", "failed"}, {"m4", "dlq"}}, dead(4, 0), leased},
 		{
-			"FailedBeatsRetryOnOneMessage", "", leased, w, []item{{"m4", "retry"}, {"m4", "failed"}}, ok(1, 0, true),
+			"FailedBeatsRetryOnOneMessage", "", leased, w,
+			[]item{{"m4", "retry"}, {"m4", "failed"}},
+			ok(1, 0, true),
 			change(leased, func(c *cursor) { released(c); c.Retries = 2 }),
 		},
 		{"ASignalBeatsACompletionOfTheSameMessage", "", leased, w, []item{{"m4", "completed"}, {"m4", "retry"}}, ok(1, 0, true), change(leased, released)},
 		{
-			"UnmentionedMessagesBelowAreCompleted", "", leased, w, []item{{"m5", "completed"}, {"m7", "failed"}}, ok(5, 4, true),
+			"UnmentionedMessagesBelowAreCompleted", "", leased, w,
+			[]item{{"m5", "completed"}, {"m7", "failed"}},
+			ok(5, 4, true),
 			change(leased, func(c *cursor) { moved(c, 5); released(c); c.Retries = 2 }),
 		},
 
@@ -144,7 +163,8 @@ func TestAckByHashDecision(t *testing.T) {
 		{"SurplusItemsActOnTheLastOccurrence", "", leased, w, []item{{"m4", "completed"}, {"m4", "completed"}}, ok(4, 3, false), change(leased, func(c *cursor) { moved(c, 4) })},
 		{
 			"AfterAPartialAckTheNextOccurrenceIsMeant", "", change(leased, func(c *cursor) { c.Committed = 4; c.AttemptOffset = new(int64(5)) }), w,
-			[]item{{"twin", "completed"}}, ok(6, 2, false), change(leased, func(c *cursor) { c.Committed = 4; moved(c, 6) }),
+			[]item{{"twin", "completed"}},
+			ok(6, 2, false), change(leased, func(c *cursor) { c.Committed = 4; moved(c, 6) }),
 		},
 
 		// Honesty.
@@ -152,21 +172,25 @@ func TestAckByHashDecision(t *testing.T) {
 			"CompletionBelowTheCursorIsANoop", "", leased, w, []item{{"m1", "completed"}, {"m0", "ok"}}, with(ok(1, 0, false), func(a *ackAnswer) { a.Noop = []string{"m1", "m0"} }), leased,
 		},
 		{
-			"SignalBelowTheCursorIsStale", "", leased, w, []item{{"m0", "failed"}, {"m1", "dlq"}, {"m0", "retry"}},
+			"SignalBelowTheCursorIsStale", "", leased, w,
+			[]item{{"m0", "failed"}, {"m1", "dlq"}, {"m0", "retry"}},
 			with(ok(1, 0, false), func(a *ackAnswer) { a.Stale = []string{"m0", "m1", "m0"} }), leased,
 		},
 		{
-			"UnknownIdIsUnresolvedWhateverItsStatus", "", leased, w, []item{{"nobody", "completed"}, {"m1", "completed"}, {"noone", "dlq"}, {"none", "nack"}},
+			"UnknownIdIsUnresolvedWhateverItsStatus", "", leased, w,
+			[]item{{"nobody", "completed"}, {"m1", "completed"}, {"noone", "dlq"}, {"none", "nack"}},
 			with(ok(1, 0, false), func(a *ackAnswer) {
 				a.Unresolved, a.Noop = []string{"nobody", "noone", "none"}, []string{"m1"}
 			}), leased,
 		},
 		{
-			"MessageBeyondTheBatchIsUnresolved", "", leased, w, []item{{"m9", "completed"}},
+			"MessageBeyondTheBatchIsUnresolved", "", leased, w,
+			[]item{{"m9", "completed"}},
 			with(ok(1, 0, false), func(a *ackAnswer) { a.Unresolved = []string{"m9"} }), leased,
 		},
 		{
-			"HonestItemsDoNotHoldUpTheOthers", "", leased, w, []item{{"nobody", "failed"}, {"m0", "failed"}, {"m8", "completed"}},
+			"HonestItemsDoNotHoldUpTheOthers", "", leased, w,
+			[]item{{"nobody", "failed"}, {"m0", "failed"}, {"m8", "completed"}},
 			with(ok(8, 7, true), func(a *ackAnswer) { a.Unresolved, a.Stale = []string{"nobody"}, []string{"m0"} }),
 			change(leased, func(c *cursor) { moved(c, 8); released(c); reset(c) }),
 		},
@@ -174,16 +198,19 @@ func TestAckByHashDecision(t *testing.T) {
 		// Without a leased batch.
 		{"WithoutABatchACompletionMovesTheCursor", "", free, "", []item{{"m9", "completed"}}, ok(9, 8, false), change(free, func(c *cursor) { moved(c, 9) })},
 		{
-			"WithoutABatchASignalOnlyClamps", "", free, "", []item{{"m9", "completed"}, {"m4", "failed"}, {"m2", "completed"}},
+			"WithoutABatchASignalOnlyClamps", "", free, "",
+			[]item{{"m9", "completed"}, {"m4", "failed"}, {"m2", "completed"}},
 			with(ok(2, 1, false), func(a *ackAnswer) { a.SignalIgnored = new(true) }), change(free, func(c *cursor) { moved(c, 2) }),
 		},
 		{
-			"WithoutABatchADlqDoesNothing", "retry_limit = 0", free, "", []item{{"m4", "dlq"}},
+			"WithoutABatchADlqDoesNothing", "retry_limit = 0", free, "",
+			[]item{{"m4", "dlq"}},
 			with(ok(1, 0, false), func(a *ackAnswer) { a.SignalIgnored = new(true) }), free,
 		},
 		{"WithoutABatchRepeatsAreFoundInOrder", "", free, "", []item{{"twin", "completed"}, {"twin", "completed"}}, ok(6, 5, false), change(free, func(c *cursor) { moved(c, 6) })},
 		{
-			"WithoutABatchAStaleSignalIsStaleAndNotIgnored", "", free, "", []item{{"m0", "failed"}},
+			"WithoutABatchAStaleSignalIsStaleAndNotIgnored", "", free, "",
+			[]item{{"m0", "failed"}},
 			with(ok(1, 0, false), func(a *ackAnswer) { a.Stale = []string{"m0"} }), free,
 		},
 	} {

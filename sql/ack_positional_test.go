@@ -43,11 +43,13 @@ func TestAckAtDecision(t *testing.T) {
 		{"NoLeasedBatch", free, "", 8, true, 7, ackAnswer{Error: "no leased batch"}, free},
 		{"BeyondTheBatch", leased, w, 9, true, 7, ackAnswer{Error: "position beyond leased batch"}, leased},
 		{
-			"BelowTheEndReleasesAndKeepsTheCounters", leased, w, 4, true, 3, ackAnswer{OK: true, Acked: 3},
+			"BelowTheEndReleasesAndKeepsTheCounters", leased, w, 4, true, 3,
+			ackAnswer{OK: true, Acked: 3},
 			change(free, func(c *cursor) { c.Committed, c.Consumed, c.AttemptOffset = 4, 13, new(int64(5)) }),
 		},
 		{
-			"NeverMovesBackwards", change(leased, func(c *cursor) { c.Committed, c.AttemptOffset = 5, new(int64(6)) }), w, 3, true, 1, ackAnswer{OK: true, Acked: 1},
+			"NeverMovesBackwards", change(leased, func(c *cursor) { c.Committed, c.AttemptOffset = 5, new(int64(6)) }), w, 3, true, 1,
+			ackAnswer{OK: true, Acked: 1},
 			change(free, func(c *cursor) { c.Committed, c.AttemptOffset, c.Consumed = 5, new(int64(6)), 11 }),
 		},
 		{"NegativeCountIsZero", leased, w, 8, true, -4, ackAnswer{OK: true}, change(full, func(c *cursor) { c.Consumed = 10 })},
