@@ -182,15 +182,17 @@ CREATE OR REPLACE FUNCTION queen.log_find_hashes_v1(p_partition_id UUID, p_hashe
 RETURNS TABLE (r_hash BYTEA, r_off BIGINT)
 LANGUAGE sql STABLE
 AS $$
-    SELECT u.h, d.base_offset + u.idx
-      FROM (SELECT t.base_offset, t.hashes || ''::BYTEA AS hashes  -- fetched once; OFFSET 0 keeps it so
-              FROM queen.log_txns t
-             WHERE t.partition_id = p_partition_id AND t.base_offset BETWEEN p_from AND p_to
-            OFFSET 0) d
-     CROSS JOIN LATERAL queen.log_unnest_hashes(d.hashes) u
-      JOIN unnest(p_hashes) AS w (h) ON w.h = u.h
-     WHERE cardinality(p_hashes) > 8
-        OR EXISTS (SELECT 1 FROM unnest(p_hashes) AS m (h) WHERE position(m.h IN d.hashes) > 0)
+    SELECT o.h, o.off
+      FROM (SELECT u.h, d.base_offset + u.idx AS off
+              FROM (SELECT t.base_offset, t.hashes || ''::BYTEA AS hashes  -- fetched once; OFFSET 0 keeps it so
+                      FROM queen.log_txns t
+                     WHERE t.partition_id = p_partition_id AND t.base_offset BETWEEN p_from AND p_to
+                    OFFSET 0) d
+             CROSS JOIN LATERAL queen.log_unnest_hashes(d.hashes) u
+             WHERE cardinality(p_hashes) > 8
+                OR EXISTS (SELECT 1 FROM unnest(p_hashes) AS m (h) WHERE position(m.h IN d.hashes) > 0)
+            OFFSET 0) o  -- so that the join carries strides, not a copy of the whole row for each of them
+      JOIN unnest(p_hashes) AS w (h) ON w.h = o.h
 $$;
 
 -- log_ack_by_hash_v1: acknowledge messages of one (partition, group) by transaction-id hash. The authoritative ack.
