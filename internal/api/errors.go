@@ -1,0 +1,154 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// A code names a kind of error for programs. It stands beside the text in every error answer.
+type code string
+
+// The codes of this API. QUEUE_FULL is spelled as clients know it.
+const (
+	codeBadBody             code = "bad_body"
+	codeInvalidName         code = "invalid_name"
+	codeInvalidPath         code = "invalid_path"
+	codeInvalidParameter    code = "invalid_parameter"
+	codeFilterRequired      code = "filter_required"
+	codeQueueRequired       code = "queue_required"
+	codeInvalidOption       code = "invalid_option"
+	codeInvalidTransaction  code = "invalid_transaction"
+	codeTransactionFailed   code = "transaction_failed"
+	codeNoSuchRoute         code = "no_such_route"
+	codeMethodNotAllowed    code = "method_not_allowed"
+	codeBodyTooLarge        code = "body_too_large"
+	codeBatchTooLarge       code = "batch_too_large"
+	codeMessageTooLarge     code = "message_too_large"
+	codeRequestTimeout      code = "request_timeout"
+	codeBadData             code = "bad_data"
+	codeQueueFull           code = "QUEUE_FULL"
+	codeEncryptionRequired  code = "encryption_required"
+	codePoolExhausted       code = "pool_exhausted"
+	codeDatabaseUnavailable code = "database_unavailable"
+	codeTimeout             code = "timeout"
+	codeConflict            code = "conflict"
+	codeVanished            code = "vanished"
+	codeStarting            code = "starting"
+	codeStopping            code = "stopping"
+	codeInternal            code = "internal_error"
+)
+
+// An errorRow says how one kind of error is answered.
+type errorRow struct {
+	code   code
+	status int
+	// text is what the client reads when the place that raised the error had nothing more exact to say.
+	text string
+	// retryable says that the same request may succeed later, unchanged. Answers to retryable errors carry Retry-After.
+	retryable bool
+	// remedy is the line of docs/errors.md.
+	remedy string
+}
+
+// errorTable is the only list of error answers: handlers, tests and docs/errors.md are made from it.
+var errorTable = []errorRow{
+	{codeBadBody, http.StatusBadRequest, "bad body", false, "The body is not valid JSON in valid UTF-8, or a field is missing or of the wrong type. The text names the place; nothing was done."},
+	{codeInvalidName, http.StatusBadRequest, "invalid name", false, "A queue, group, namespace, task or partition name is empty, too long, not UTF-8 or holds control characters. Rename it."},
+	{codeInvalidPath, http.StatusBadRequest, "invalid path", false, "The path has empty, `.` or `..` segments. Escape names (`%2F` for a slash, `%2E` for a name that is a dot)."},
+	{codeInvalidParameter, http.StatusBadRequest, "invalid query parameter", false, "A query parameter does not parse or is out of bounds; the text names it."},
+	{codeFilterRequired, http.StatusBadRequest, "namespace or task is required", false, "A discovery pop needs `namespace`, `task` or both."},
+	{codeQueueRequired, http.StatusBadRequest, "queue is required", false, "Send `queue` as a non-empty string."},
+	{codeInvalidOption, http.StatusBadRequest, "invalid option", false, "A queue option has the wrong type or is out of bounds; the text names it and the bound. The queue was not changed."},
+	{codeInvalidTransaction, http.StatusBadRequest, "transaction requires an operations array", false, "`operations` must be an array of `push` and `ack` operations."},
+	{codeTransactionFailed, http.StatusOK, "transaction failed", false, "The transaction was rolled back as a whole; the text says by which rule. Nothing of it was stored."},
+	{codeNoSuchRoute, http.StatusNotFound, "Not Found", false, "No route has this path; see docs/http.md."},
+	{codeMethodNotAllowed, http.StatusMethodNotAllowed, "method not allowed", false, "The path exists for other methods: the `Allow` header lists them."},
+	{codeBodyTooLarge, http.StatusRequestEntityTooLarge, "body too large", false, "The body is larger than `QUEEN_MAX_BODY_BYTES`. Send several smaller requests or raise the limit."},
+	{codeBatchTooLarge, http.StatusRequestEntityTooLarge, "too many items in one request", false, "Send several requests with fewer items. Nothing was done."},
+	{codeMessageTooLarge, http.StatusRequestEntityTooLarge, "message too large", false, "The messages for one partition do not fit into one segment. Send fewer or smaller ones."},
+	{codeRequestTimeout, http.StatusRequestTimeout, "the request body did not arrive in time", true, "The connection was too slow for the size of the body, or broke. Send the request again."},
+	{codeBadData, http.StatusBadRequest, "PostgreSQL refused a value of the request", false, "A value cannot be stored or compared, for example a NUL character in a text. Nothing of the request part was done."},
+	{codeQueueFull, http.StatusOK, "queue is full", false, "The queue has reached its `maxSize`. Consume or raise the limit, then push again. In a push answer only the refused items carry it."},
+	{codeEncryptionRequired, http.StatusServiceUnavailable, "the queue demands encryption and this broker has no usable key", true, "Configure the encryption key on every broker. Nothing was stored in plain text."},
+	{codePoolExhausted, http.StatusInternalServerError, "pool", true, "No database connection was free in time. Repeat; if it persists enlarge the pool or lower the load."},
+	{codeDatabaseUnavailable, http.StatusServiceUnavailable, "the database is unavailable; retry with the same transaction ids", true, "PostgreSQL cannot be reached or refuses writes. A repeated push with the same transaction ids is stored once."},
+	{codeTimeout, http.StatusServiceUnavailable, "the database did not answer within the statement or lock timeout", true, "The statement was cancelled on the server. Repeat; acks and pushes with transaction ids are safe to repeat."},
+	{codeConflict, http.StatusServiceUnavailable, "the database kept reporting a conflict with concurrent work", true, "Repeat the request."},
+	{codeVanished, http.StatusServiceUnavailable, "the queue or partition was deleted while the request was running", true, "Repeat: a push creates the queue again."},
+	{codeStarting, http.StatusServiceUnavailable, "the broker is starting: it waits for the database", true, "Repeat when `/readyz` answers 200. Nothing was done."},
+	{codeStopping, http.StatusServiceUnavailable, "the broker is stopping", true, "Repeat on another broker, or when this one is back."},
+	{codeInternal, http.StatusInternalServerError, "internal error", true, "A fault of the broker; its log holds the cause. Repeat, and report it if it persists."},
+}
+
+var errorRows = func() map[code]*errorRow {
+	rows := make(map[code]*errorRow, len(errorTable))
+	for i := range errorTable {
+		rows[errorTable[i].code] = &errorTable[i]
+	}
+	return rows
+}()
+
+// A requestError is an error with its answer: the code chooses the row, text is what the client reads.
+type requestError struct {
+	code code
+	text string
+	// body replaces the usual error object where the contract fixes another shape.
+	body []byte
+	// cause goes to the log, never to the client.
+	cause error
+}
+
+func newError(c code, text string) *requestError { return &requestError{code: c, text: text} }
+
+func (e *requestError) Error() string {
+	if e.cause != nil {
+		return e.text + ": " + e.cause.Error()
+	}
+	return e.text
+}
+
+func (e *requestError) Unwrap() error { return e.cause }
+
+func (e *requestError) row() *errorRow { return errorRows[e.code] }
+
+// badBody turns what a scanner or decoder reported into the answer of the contract, with the place in the body.
+func badBody(body []byte, err error) *requestError {
+	if known, ok := errors.AsType[*requestError](err); ok {
+		return known
+	}
+	if syntax, ok := errors.AsType[*syntaxError](err); ok {
+		line, column := lineColumn(body, syntax.offset)
+		return newError(codeBadBody, fmt.Sprintf("bad body: %s at line %d column %d", syntax.text, line, column))
+	}
+	return newError(codeBadBody, "bad body: "+err.Error())
+}
+
+// classify gives every error its answer. Errors that no row knows are internal: their text stays in the log. prefix is the
+// contract's word for the act that failed ("configure failed"), "" when it has none.
+func classify(err error, prefix string) *requestError {
+	if known, ok := errors.AsType[*requestError](err); ok {
+		return known
+	}
+	c, text := classifyTyped(err)
+	if c == codeInternal {
+		for i := range sentinels {
+			if errors.Is(err, sentinels[i].err) {
+				c = sentinels[i].code
+				break
+			}
+		}
+	}
+	if c == codeInternal && errors.Is(err, context.DeadlineExceeded) {
+		c = codeTimeout
+	}
+	if text == "" {
+		text = errorRows[c].text
+		if prefix != "" && c != codePoolExhausted {
+			text = strings.TrimSuffix(prefix, ": ") + ": " + text
+		}
+	}
+	return &requestError{code: c, text: text, cause: err}
+}

@@ -1,0 +1,89 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"queenmq/internal/engine/pop"
+	"queenmq/internal/pg"
+)
+
+// popResult is what a claim is used for here; *pop.Result is one.
+type popResult interface {
+	AppendJSON(dst []byte) []byte
+	Messages() int
+	Release()
+	Abandon(ctx context.Context)
+}
+
+func (s *Server) popQueue(w http.ResponseWriter, r *http.Request) error {
+	return s.pop(w, r, pop.Request{Kind: pop.Queue, Queue: r.PathValue("queue")})
+}
+
+func (s *Server) popPartition(w http.ResponseWriter, r *http.Request) error {
+	return s.pop(w, r, pop.Request{Kind: pop.Partition, Queue: r.PathValue("queue"), Partition: r.PathValue("partition")})
+}
+
+func (s *Server) popDiscovery(w http.ResponseWriter, r *http.Request) error {
+	return s.pop(w, r, pop.Request{Kind: pop.Discovery})
+}
+
+// pop claims messages and sends them. Nothing to deliver is a 204 without a body.
+func (s *Server) pop(w http.ResponseWriter, r *http.Request, request pop.Request) error {
+	s.metrics.popRequests.Add(1)
+	request.Tenant = tenantOf(r)
+	request.Group = pg.QueueModeGroup
+	request.Batch = defaultPopBatch
+	request.MaxPartitions = 1
+	request.Timeout = s.cfg.PopTimeout
+	if err := popParameters(r.URL.RawQuery, &request); err != nil {
+		return err
+	}
+	if request.Group == "" {
+		request.Group = pg.QueueModeGroup
+	}
+	if request.Kind == pop.Discovery && request.Namespace == "" && request.Task == "" {
+		refused := newError(codeFilterRequired, errorRows[codeFilterRequired].text)
+		refused.body = []byte(`{"success":false,"error":"namespace or task is required","code":"filter_required","messages":[]}`)
+		return refused
+	}
+	if r.Method == http.MethodHead {
+		// HEAD answers without a body: a claim would hide its messages until the lease ends, or lose them under autoAck.
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	result, err := s.claim(r.Context(), request)
+	switch {
+	case err != nil:
+		return err
+	case result == nil:
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	s.metrics.popMessages.Add(int64(result.Messages()))
+	return s.deliver(w, r, result)
+}
+
+// deliver sends a claimed batch. When it cannot be sent the batch goes back, so that others get it now and not after the
+// lease: an answer that was cut short is of no use to its reader.
+func (s *Server) deliver(w http.ResponseWriter, r *http.Request, result popResult) error {
+	if gone := r.Context().Err(); gone != nil {
+		result.Abandon(r.Context())
+		return gone
+	}
+	out := getBuffer()
+	defer putBuffer(out)
+	*out = result.AppendJSON((*out)[:0])
+	err := writeJSON(w, http.StatusOK, *out)
+	if err == nil {
+		// Small answers are still buffered. Send them now, while there is somebody to give the batch back.
+		err = http.NewResponseController(w).Flush()
+	}
+	if err != nil {
+		s.metrics.clientsGone.Inc()
+		result.Abandon(r.Context())
+		return nil
+	}
+	result.Release()
+	return nil
+}

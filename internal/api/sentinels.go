@@ -1,0 +1,62 @@
+package api
+
+import (
+	"errors"
+
+	"queenmq/internal/engine/ack"
+	"queenmq/internal/engine/pop"
+	"queenmq/internal/engine/push"
+	"queenmq/internal/engine/segment"
+	"queenmq/internal/pg"
+)
+
+// A sentinel is an error value of a room below and the code it is answered with.
+type sentinel struct {
+	name string
+	err  error
+	code code
+}
+
+// sentinels maps the errors of the rooms below to their rows; the first match counts. A test walks the sources of these rooms
+// and fails when an exported error is missing here or in typedErrors.
+var sentinels = []sentinel{
+	{"pg.ErrUnavailable", pg.ErrUnavailable, codeDatabaseUnavailable},
+	{"pg.ErrPoolTimeout", pg.ErrPoolTimeout, codePoolExhausted},
+	{"pg.ErrTimeout", pg.ErrTimeout, codeTimeout},
+	{"pg.ErrLockTimeout", pg.ErrLockTimeout, codeTimeout},
+	{"pg.ErrSerialization", pg.ErrSerialization, codeConflict},
+	{"pg.ErrBadData", pg.ErrBadData, codeBadData},
+	{"pg.ErrVanished", pg.ErrVanished, codeVanished},
+	{"pg.ErrServerTooOld", pg.ErrServerTooOld, codeDatabaseUnavailable},
+	{"pg.ErrNewerSchema", pg.ErrNewerSchema, codeDatabaseUnavailable},
+	{"pg.ErrMalformedAnswer", pg.ErrMalformedAnswer, codeInternal},
+	{"push.ErrStopped", push.ErrStopped, codeStopping},
+	{"push.ErrQueueFull", push.ErrQueueFull, codeQueueFull},
+	{"push.ErrEncryptionRequired", push.ErrEncryptionRequired, codeEncryptionRequired},
+	{"push.ErrInternal", push.ErrInternal, codeInternal},
+	{"segment.ErrTooLarge", segment.ErrTooLarge, codeMessageTooLarge},
+	{"segment.ErrMalformed", segment.ErrMalformed, codeInternal},
+	{"segment.ErrEmpty", segment.ErrEmpty, codeInternal},
+	{"ack.ErrNotOwned", ack.ErrNotOwned, codeTransactionFailed},
+	{"pop.ErrUndecodable", pop.ErrUndecodable, codeInternal},
+}
+
+// typedErrors are the exported error types and how classifyTyped answers them.
+var typedErrors = []string{"pg.OptionError", "pg.TransactionError", "push.QueueFullError"}
+
+// classifyTyped answers for errors that carry their own text for the client.
+func classifyTyped(err error) (code, string) {
+	if option, ok := errors.AsType[*pg.OptionError](err); ok {
+		return codeInvalidOption, option.Text
+	}
+	if full, ok := errors.AsType[*push.QueueFullError](err); ok {
+		return codeQueueFull, full.Error()
+	}
+	if rolledBack, ok := errors.AsType[*pg.TransactionError](err); ok {
+		if rolledBack.QueueFull {
+			return codeQueueFull, rolledBack.Reason
+		}
+		return codeTransactionFailed, rolledBack.Reason
+	}
+	return codeInternal, ""
+}

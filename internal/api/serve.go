@@ -1,0 +1,221 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+)
+
+// ServeHTTP answers one request. It is the only place where a handler's error becomes an answer. Paths that are not clean are
+// refused: cleaned up, a path with an empty queue name would silently become another route.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	answer := &response{ResponseWriter: w}
+	defer s.recovered(answer, r)
+	path := r.URL.EscapedPath()
+	if fault := pathFault(path); fault != "" {
+		s.fail(answer, r, "", newError(codeInvalidPath, fault))
+		return
+	}
+	found, allow := s.router.find(r, path)
+	if found == nil {
+		s.noRoute(answer, r, path, allow)
+		return
+	}
+	err := s.checkNames(r)
+	if err == nil && isAPIPath(path) && s.deps.Starting() {
+		err = newError(codeStarting, errorRows[codeStarting].text)
+	}
+	if err == nil {
+		err = found.route.handler(s, answer, r)
+	}
+	if err != nil {
+		s.fail(answer, r, found.route.failed, err)
+	}
+	s.metrics.answered(found.route, answer.status)
+}
+
+// checkNames refuses names in the path that no queue, partition or lease can have.
+func (s *Server) checkNames(r *http.Request) error {
+	for _, name := range [...]string{"queue", "leaseId"} {
+		if fault := nameFault(r.PathValue(name)); fault != "" {
+			return newError(codeInvalidName, name+" "+fault)
+		}
+	}
+	if fault := partitionFault(r.PathValue("partition")); fault != "" {
+		return newError(codeInvalidName, "partition "+fault)
+	}
+	return nil
+}
+
+// pathFault says why a path cannot be routed as it stands, "" when it can. A trailing slash is an empty segment too, except
+// outside the API, where pages live.
+func pathFault(path string) string {
+	if !strings.HasPrefix(path, "/") {
+		return "the path must start with a slash"
+	}
+	rest := path[1:]
+	if rest == "" {
+		return ""
+	}
+	for rest != "" {
+		segment, after, more := strings.Cut(rest, "/")
+		switch segment {
+		case "":
+			return "the path has an empty segment; a name in it must not be empty"
+		case ".", "..":
+			return "the path has a segment that is only dots; write a dot of a name as %2E"
+		}
+		if more && after == "" && isAPIPath(path) {
+			return "the path ends with an empty segment; a name in it must not be empty"
+		}
+		rest = after
+	}
+	return ""
+}
+
+// isAPIPath reports whether unknown paths like this are answered for programs rather than for people.
+func isAPIPath(path string) bool {
+	for _, root := range [...]string{"/api", "/auth"} {
+		if rest, ok := strings.CutPrefix(path, root); ok && (rest == "" || rest[0] == '/') {
+			return true
+		}
+	}
+	return false
+}
+
+// noRoute answers a request that no route takes; allow lists the methods of its path.
+func (s *Server) noRoute(w http.ResponseWriter, r *http.Request, path string, allow []string) {
+	switch {
+	case len(allow) > 0:
+		methods := strings.Join(allow, ", ")
+		w.Header().Set("Allow", methods)
+		s.fail(w, r, "", newError(codeMethodNotAllowed, r.Method+" is not allowed here; allowed: "+methods))
+	case !isAPIPath(path) && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, "Not Found") // the client is gone; nothing is left to tell it
+	default:
+		s.fail(w, r, "", newError(codeNoSuchRoute, errorRows[codeNoSuchRoute].text))
+	}
+}
+
+// fail writes the answer of an error. An error after the first byte of an answer ends the connection instead: the client
+// must not take a cut answer for a whole one.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, prefix string, err error) {
+	known := classify(err, prefix)
+	row := known.row()
+	switch gone := r.Context().Err(); {
+	case gone != nil && errors.Is(err, gone):
+		// Usually nobody is left to read this. But a handler that writes nothing answers 200 with an empty body, and the
+		// context may also have ended because the broker stops.
+		s.metrics.clientsGone.Inc()
+		known = newError(codeStopping, errorRows[codeStopping].text)
+		row = known.row()
+	case row.status >= http.StatusInternalServerError:
+		s.faults.log(r.Context(), s.log, known, r.Pattern)
+	default:
+		s.log.DebugContext(r.Context(), "request refused", slog.String("code", string(known.code)), slog.String("error", known.text))
+	}
+	if answer, ok := w.(*response); ok && answer.status != 0 {
+		panic(http.ErrAbortHandler)
+	}
+	if row.retryable {
+		w.Header().Set("Retry-After", "1")
+	}
+	body := known.body
+	if body == nil {
+		body = appendError(nil, known.text, known.code)
+	}
+	_ = writeJSON(w, row.status, body) // the client is gone; nothing is left to tell it
+}
+
+// recovered turns a panic of a handler into a 500, or into the end of the connection when the answer has begun.
+func (s *Server) recovered(w *response, r *http.Request) {
+	cause := recover()
+	if cause == nil {
+		return
+	}
+	if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(http.ErrAbortHandler)
+	}
+	s.metrics.panics.Inc()
+	s.log.ErrorContext(r.Context(), "handler panicked",
+		slog.Any("error", cause), slog.String("route", r.Pattern), slog.String("stack", string(debug.Stack())))
+	if w.status != 0 {
+		panic(http.ErrAbortHandler)
+	}
+	_ = writeJSON(w, http.StatusInternalServerError, appendError(nil, errorRows[codeInternal].text, codeInternal))
+}
+
+// A response remembers whether an answer has begun.
+type response struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *response) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *response) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// faultInterval is how often the log repeats one kind of fault: an absent database fails every request, and one line a
+// minute says the same.
+const faultInterval = time.Minute
+
+// A faultLog writes server-side faults, each kind at most once per faultInterval, with the number left out in between.
+type faultLog struct {
+	mu   sync.Mutex
+	seen map[code]*faultCount
+}
+
+type faultCount struct {
+	last    time.Time
+	skipped int
+}
+
+func (f *faultLog) log(ctx context.Context, log *slog.Logger, fault *requestError, route string) {
+	f.mu.Lock()
+	if f.seen == nil {
+		f.seen = make(map[code]*faultCount)
+	}
+	count := f.seen[fault.code]
+	if count == nil {
+		count = &faultCount{}
+		f.seen[fault.code] = count
+	}
+	now := time.Now()
+	// Internal errors are never the same twice: every one of them is worth its line.
+	if fault.code != codeInternal && !count.last.IsZero() && now.Sub(count.last) < faultInterval {
+		count.skipped++
+		f.mu.Unlock()
+		return
+	}
+	skipped := count.skipped
+	count.last, count.skipped = now, 0
+	f.mu.Unlock()
+
+	level := slog.LevelWarn
+	if fault.code == codeInternal {
+		level = slog.LevelError
+	}
+	log.LogAttrs(ctx, level, "request failed", slog.String("code", string(fault.code)), slog.String("route", route),
+		slog.Any("error", fault), slog.Int("not_logged", skipped))
+}

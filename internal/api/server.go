@@ -1,0 +1,161 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"queenmq/internal/engine/ack"
+	"queenmq/internal/engine/admission"
+	"queenmq/internal/engine/pop"
+	"queenmq/internal/engine/push"
+	"queenmq/internal/engine/transaction"
+	"queenmq/internal/pg"
+)
+
+// Defaults of Config.
+const (
+	// DefaultMaxBodyBytes is the largest request body unless configured otherwise.
+	DefaultMaxBodyBytes = 64 << 20
+	// DefaultPopTimeout is how long a pop with wait=true waits when it names no timeout.
+	DefaultPopTimeout = 30 * time.Second
+)
+
+// Config is what the HTTP face can be told. The zero value is the default.
+type Config struct {
+	// MaxBodyBytes is the largest request body, after which 413 is answered; 0 is DefaultMaxBodyBytes.
+	MaxBodyBytes int64
+	// PopTimeout is the long-poll deadline of pops that name none; 0 is DefaultPopTimeout, at most one hour.
+	PopTimeout time.Duration
+	// Version is shown by /health. Empty shows "dev".
+	Version string
+	// Log takes server-side faults with their causes. Nil drops them.
+	Log *slog.Logger
+}
+
+// A Pusher stores messages. The payloads of the request belong to it until Push returns without an error; after an error it
+// may still hold them, and they are not reused.
+type Pusher interface {
+	Push(ctx context.Context, r push.Request) ([]push.Verdict, error)
+}
+
+// A Popper claims messages; a nil result without an error means that there are none.
+type Popper interface {
+	Pop(ctx context.Context, r pop.Request) (*pop.Result, error)
+}
+
+// An Acker acknowledges messages and extends leases. Ack answers one result per item, in order.
+type Acker interface {
+	Ack(ctx context.Context, tenant uuid.UUID, group string, items []ack.Item) []ack.Result
+	Extend(ctx context.Context, tenant uuid.UUID, leaseID string, seconds int) (pg.Renewal, error)
+}
+
+// A Transactor runs pushes and acks that commit together.
+type Transactor interface {
+	Run(ctx context.Context, tenant uuid.UUID, operations []transaction.Operation, requiredLeases []string) (transaction.Outcome, error)
+}
+
+// A Store is what the management routes need of the database door.
+type Store interface {
+	Ping(ctx context.Context) error
+	Stats() pg.PoolStats
+	Configure(ctx context.Context, tenant uuid.UUID, queue, namespace, task string, options pg.QueueOptions) (json.RawMessage, error)
+	DeleteQueue(ctx context.Context, tenant uuid.UUID, queue string) (json.RawMessage, error)
+}
+
+// A Check is one condition of readiness.
+type Check struct {
+	// Name is shown in the answer of /readyz.
+	Name string
+	// Run returns nil when the condition holds. Its error text is shown to the caller: keep it free of secrets.
+	Run func(ctx context.Context) error
+}
+
+// Deps are the parts that the routes call. Pusher, Popper, Acker, Transactor and Store are required.
+type Deps struct {
+	Pusher     Pusher
+	Popper     Popper
+	Acker      Acker
+	Transactor Transactor
+	Store      Store
+	// Ready are the conditions of /readyz beside the database round trip, for example "schema applied" and "loops running".
+	Ready []Check
+	// Starting makes every route but the health and metrics ones answer 503 while the broker prepares its database. Nil is never.
+	Starting func() bool
+	// Stopping makes /health and /readyz answer 503 while the broker drains. Nil is never.
+	Stopping func() bool
+	// QueueChanged is called after a queue was configured or deleted, before the client is answered: the place to drop what
+	// was cached about it. It must not block.
+	QueueChanged func(tenant uuid.UUID, queue string)
+	// Admission gives the figures of the admission controller for the metrics. Nil leaves its families out.
+	Admission func() admission.Stats
+	// Registry collects the metrics of /metrics/prometheus; the API registers its own families in it. Nil makes a new one.
+	Registry *prometheus.Registry
+}
+
+// A Server is the HTTP face of one broker. Make one with [New].
+type Server struct {
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	router  *router
+	started time.Time
+	metrics *metrics
+	faults  faultLog
+	// claim is deps.Popper.Pop with an interface for its result, so that tests can see what becomes of results.
+	claim func(ctx context.Context, r pop.Request) (popResult, error)
+}
+
+var _ http.Handler = (*Server)(nil)
+
+// New returns the handler of all routes. It panics when a required dependency is missing or a family is already registered:
+// both are faults of the program, not of its input.
+func New(cfg Config, deps Deps) *Server {
+	if deps.Pusher == nil || deps.Popper == nil || deps.Acker == nil || deps.Transactor == nil || deps.Store == nil {
+		panic("api: a required dependency is missing")
+	}
+	if cfg.MaxBodyBytes <= 0 {
+		cfg.MaxBodyBytes = DefaultMaxBodyBytes
+	}
+	if cfg.PopTimeout <= 0 {
+		cfg.PopTimeout = DefaultPopTimeout
+	}
+	cfg.PopTimeout = min(cfg.PopTimeout, maxPopTimeout)
+	if cfg.Version == "" {
+		cfg.Version = "dev"
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if deps.Registry == nil {
+		deps.Registry = prometheus.NewRegistry()
+	}
+	never := func() bool { return false }
+	if deps.Starting == nil {
+		deps.Starting = never
+	}
+	if deps.Stopping == nil {
+		deps.Stopping = never
+	}
+	if deps.QueueChanged == nil {
+		deps.QueueChanged = func(uuid.UUID, string) {}
+	}
+	s := &Server{cfg: cfg, deps: deps, log: cfg.Log, router: newRouter(routes), started: time.Now()}
+	s.claim = func(ctx context.Context, r pop.Request) (popResult, error) {
+		result, err := deps.Popper.Pop(ctx, r)
+		if result == nil {
+			return nil, err // a nil pointer must not become a non-nil interface
+		}
+		return result, err
+	}
+	s.metrics = newMetrics(deps.Registry, s)
+	return s
+}
+
+// tenantOf returns the tenant a request acts for.
+func tenantOf(*http.Request) uuid.UUID { return pg.DefaultTenant }
