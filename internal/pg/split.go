@@ -8,9 +8,9 @@ import (
 
 // A statement is one SQL statement of a file.
 type statement struct {
-	// Line is the line on which the statement begins, from 1.
-	Line int
-	Text string
+	// Offset is where Text lies in the file; Line is the line of its first token, from 1.
+	Offset, Line int
+	Text         string
 }
 
 // splitStatements cuts SQL text at the semicolons that end statements: those outside of strings, quoted names, dollar quotes,
@@ -22,7 +22,10 @@ func splitStatements(text string) ([]statement, error) {
 	code := -1 // where the first token of the current statement lies
 	flush := func(end int) {
 		if code >= 0 {
-			out = append(out, statement{Line: 1 + strings.Count(text[:code], "\n"), Text: strings.TrimSpace(text[start:end])})
+			piece := strings.TrimLeft(text[start:end], spaces)
+			out = append(out, statement{
+				Offset: end - len(piece), Line: 1 + strings.Count(text[:code], "\n"), Text: strings.TrimRight(piece, spaces),
+			})
 		}
 		start, code, depth = end+1, -1, 0
 	}
@@ -169,9 +172,10 @@ func blockCommentLen(s string) int {
 	return -1
 }
 
-func isSpace(c byte) bool {
-	return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v'
-}
+// spaces are PostgreSQL's, which are fewer than Unicode's.
+const spaces = " \t\n\r\f\v"
+
+func isSpace(c byte) bool { return strings.IndexByte(spaces, c) >= 0 }
 
 func isNameStart(c byte) bool {
 	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"queenmq/internal/pg"
 	queensql "queenmq/sql"
 )
 
@@ -153,26 +154,21 @@ func buildTemplate(admin string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := applySchema(ctx, url, files); err != nil {
+	if err := applySchema(ctx, url); err != nil {
 		return "", err
 	}
 	_, err = conn.Exec(ctx, "ALTER DATABASE "+quote(draft)+" RENAME TO "+quote(name))
 	return name, err
 }
 
-// applySchema runs the embedded files, one transaction each.
-func applySchema(ctx context.Context, url string, files []queensql.File) error {
-	conn, err := pgx.Connect(ctx, url)
+// applySchema does what a broker does at its start.
+func applySchema(ctx context.Context, url string) error {
+	db, err := pg.Open(ctx, pg.Options{ConnString: url, MaxConns: 2, ApplicationName: "testdb template"})
 	if err != nil {
 		return err
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	for _, file := range files {
-		if _, err := conn.PgConn().Exec(ctx, file.Text).ReadAll(); err != nil {
-			return fmt.Errorf("apply %s: %w", file.Name, err)
-		}
-	}
-	return nil
+	defer db.Close()
+	return db.ApplySchema(ctx)
 }
 
 // execAll runs statements one by one on a connection of its own: a pool would leave goroutines behind in every test process.
