@@ -138,26 +138,44 @@ func checksum(file queensql.File) string {
 // readApplied returns the zero value only when the server proves that the tables do not exist; everything else that prevents
 // reading them is an error, lest a database in use be taken for a fresh one.
 func readApplied(ctx context.Context, conn *pgx.Conn) (appliedSchema, error) {
+	found, err := queryApplied(ctx, conn)
+	if !isUndefinedTable(err) {
+		return found, err
+	}
+	exists, errExists := bookkeepingExists(ctx, conn)
+	if errExists != nil {
+		return appliedSchema{}, errExists
+	}
+	if !exists {
+		return appliedSchema{}, nil
+	}
+	// Either another broker has made them just now, or one of the two is missing.
+	if found, err = queryApplied(ctx, conn); isUndefinedTable(err) {
+		return appliedSchema{}, fmt.Errorf("the schema's version cannot be read: %w", err)
+	}
+	return found, err
+}
+
+func queryApplied(ctx context.Context, conn *pgx.Conn) (appliedSchema, error) {
 	rows, err := conn.Query(ctx, `SELECT v.version, f.name, f.checksum
 FROM queen.schema_version AS v LEFT JOIN queen.schema_files AS f ON true`, pgx.QueryExecModeExec)
 	if err != nil {
-		return notThereYet(ctx, conn, err)
+		return appliedSchema{}, err
 	}
+	defer rows.Close()
 	found := appliedSchema{checksums: map[string]string{}}
 	n := 0
-	for rows.Next() {
+	for ; rows.Next(); n++ {
 		var name, sum *string
 		if err := rows.Scan(&found.version, &name, &sum); err != nil {
-			rows.Close()
-			return appliedSchema{}, fmt.Errorf("read the schema version: %w", err)
+			return appliedSchema{}, err
 		}
 		if name != nil && sum != nil {
 			found.checksums[*name] = *sum
 		}
-		n++
 	}
 	if err := rows.Err(); err != nil {
-		return notThereYet(ctx, conn, err)
+		return appliedSchema{}, err
 	}
 	if n == 0 {
 		return appliedSchema{}, errors.New("the table queen.schema_version is empty: the schema's version is unknown, restore the row before this build touches the database")
@@ -165,22 +183,16 @@ FROM queen.schema_version AS v LEFT JOIN queen.schema_files AS f ON true`, pgx.Q
 	return found, nil
 }
 
-// notThereYet turns "undefined table" into the zero value when indeed neither table exists, and returns err otherwise.
-func notThereYet(ctx context.Context, conn *pgx.Conn, err error) (appliedSchema, error) {
+func isUndefinedTable(err error) bool {
 	serverErr, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok || serverErr.Code != "42P01" && serverErr.Code != "3F000" {
-		return appliedSchema{}, err
-	}
-	var any bool
-	const tables = `SELECT EXISTS (SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-WHERE n.nspname = 'queen' AND c.relname IN ('schema_version', 'schema_files'))`
-	if err := conn.QueryRow(ctx, tables, pgx.QueryExecModeExec).Scan(&any); err != nil {
-		return appliedSchema{}, fmt.Errorf("look for the schema version: %w", err)
-	}
-	if any {
-		return appliedSchema{}, fmt.Errorf("the schema's version cannot be read: %w", err)
-	}
-	return appliedSchema{}, nil
+	return ok && (serverErr.Code == "42P01" || serverErr.Code == "3F000")
+}
+
+// bookkeepingExists asks the catalogue, which no missing privilege hides.
+func bookkeepingExists(ctx context.Context, conn *pgx.Conn) (exists bool, err error) {
+	err = conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = 'queen' AND c.relname IN ('schema_version', 'schema_files'))`, pgx.QueryExecModeExec).Scan(&exists)
+	return exists, err
 }
 
 // takeApplyLock polls, because a session that waits inside pg_advisory_lock holds a snapshot and thereby the clean-up of the

@@ -60,9 +60,9 @@ func (e *serverError) Error() string {
 
 func (e *serverError) Unwrap() []error { return []error{e.kind, e.cause} }
 
-// kindOf translates what the server said; nil means that it has no meaning here. It is the only place that knows SQLSTATEs and
-// the words that the stored procedures begin their texts with.
-func kindOf(code, message string) error {
+// kindOf translates an SQLSTATE; nil means that it has no meaning here. Class QU is ours: QU002 and QU003 below, QU004 for a
+// transaction rolled back by a rule, which Transact reports.
+func kindOf(code string) error {
 	switch code {
 	case "40001", "40P01": // serialization failure, deadlock
 		return ErrSerialization
@@ -70,8 +70,11 @@ func kindOf(code, message string) error {
 		return ErrLockTimeout
 	case "57014": // statement_timeout or a cancel request
 		return ErrTimeout
-	case "23503": // the parent row is gone
+	case "QU002", // our own: a partition that is gone or cannot be made
+		"23503": // the parent row is gone
 		return ErrVanished
+	case "QU003": // our own: arrays, segments or trace ids that do not fit together
+		return ErrBadData
 	case "25006", // read-only: a standby, or a fail-over under way
 		"53000", "53100", "53200", "53300": // out of disk, memory, connection slots
 		return ErrUnavailable
@@ -81,10 +84,6 @@ func kindOf(code, message string) error {
 	switch {
 	case strings.HasPrefix(code, "08"), strings.HasPrefix(code, "57P0"): // connection, server shutting down or starting up
 		return ErrUnavailable
-	case strings.Contains(message, "vanished mid-push"), strings.HasPrefix(message, "QMULTI resolved"):
-		return ErrVanished
-	case strings.HasPrefix(message, "QPUSH bad segment"), strings.HasPrefix(message, "QMULTI misaligned"):
-		return ErrBadData
 	case strings.HasPrefix(code, "22"), strings.HasPrefix(code, "54"): // data exception, program limit exceeded
 		return ErrBadData
 	}
@@ -97,7 +96,7 @@ func classify(ctx, statement context.Context, err error) error {
 		return nil
 	}
 	if serverErr, ok := errors.AsType[*pgconn.PgError](err); ok {
-		kind := kindOf(serverErr.Code, serverErr.Message)
+		kind := kindOf(serverErr.Code)
 		switch {
 		case kind == ErrTimeout && isCanceled(ctx):
 			return fmt.Errorf("the caller left: %w", context.Cause(ctx))

@@ -139,7 +139,7 @@ func decodeTransaction(answer []byte, t Transaction) (TransactionResult, error) 
 	}
 	places := make(map[address]int, len(t.Acks))
 	for i, a := range t.Acks {
-		places[address{a.PartitionID, a.Group}] = i
+		places[address{a.PartitionID, orDefault(a.Group, QueueModeGroup)}] = i
 	}
 	for i := range raw.Acks {
 		at := address{raw.Acks[i].PartitionID.UUID, raw.Acks[i].Group}

@@ -126,7 +126,7 @@ func buildTemplate(admin string) (string, error) {
 	for _, file := range files {
 		fmt.Fprintf(digest, "%s\x00%s\x00", file.Name, file.Text)
 	}
-	name := "queen_template_" + hex.EncodeToString(digest.Sum(nil))[:16]
+	name := "queen_applied_" + hex.EncodeToString(digest.Sum(nil))[:16]
 
 	ctx, cancel := context.WithTimeout(context.Background(), 3*adminTimeout)
 	defer cancel()
