@@ -16,7 +16,8 @@ func TestPack_GroupsInOrderAndDropsRepeats(t *testing.T) {
 	trace := uuid.NullUUID{UUID: uuid.New(), Valid: true}
 	items := []Item{
 		item("b", "1", "first"), item("a", "", "2"), item("b", "1", "again"),
-		{Queue: "other", Partition: "b", TransactionID: "1", Payload: []byte("4")}, item("b", "2", "5"),
+		{Queue: "other", Partition: "b", TransactionID: "1", Payload: []byte("4")},
+		item("b", "2", "5"),
 	}
 	items[4].TraceID = trace
 	b, err := Pack(nil, testTenant, "alice", items)

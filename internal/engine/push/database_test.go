@@ -25,7 +25,7 @@ type broker struct {
 	db *pg.DB
 }
 
-func openBroker(t *testing.T, d *testdb.Database, cfg Config) *broker {
+func openBroker(t testing.TB, d *testdb.Database, cfg Config) *broker {
 	t.Helper()
 	db, err := pg.Open(t.Context(), pg.Options{ConnString: d.ConnString(), MaxConns: 12})
 	require.NoError(t, err)
@@ -287,4 +287,36 @@ func TestDatabase_OutageFailsItemsAndPasses(t *testing.T) {
 	v := b.push(t, item("p", "a", "2"), item("p", "b", "1"))
 	require.Equal(t, []Status{StatusFailed, StatusFailed}, statuses(v))
 	require.ErrorIs(t, v[0].Err, pg.ErrUnavailable)
+}
+
+// BenchmarkDatabasePush stores through a real server without fsync, so that the time is the processors'. Producers push one
+// batch after another, each to its own of 64 partitions.
+func BenchmarkDatabasePush(b *testing.B) {
+	for _, shape := range []struct{ producers, messages int }{{1, 1}, {256, 1}, {16, 100}} {
+		b.Run(fmt.Sprintf("%dx%dmsg", shape.producers, shape.messages), func(b *testing.B) {
+			br := openBroker(b, testdb.New(b), Config{})
+			b.ReportAllocs()
+			var next atomic.Int64
+			var wg sync.WaitGroup
+			b.ResetTimer()
+			for w := range shape.producers {
+				wg.Go(func() {
+					items := benchmarkItems(fmt.Sprintf("p-%d", w%64), shape.messages)
+					for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
+						for i := range items {
+							items[i].TransactionID = fmt.Sprintf("%d-%d", n, i)
+						}
+						v, err := br.Push(context.Background(), request(items...))
+						if err != nil || v[0].Status != StatusQueued {
+							b.Errorf("push: %v %v", v, err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			b.ReportMetric(float64(b.N*shape.messages)/b.Elapsed().Seconds(), "messages/s")
+			b.ReportMetric(float64(br.Stats().Frames)/float64(br.Stats().Commits), "messages/commit")
+		})
+	}
 }

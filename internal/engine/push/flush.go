@@ -188,7 +188,7 @@ func (f *flush) settleQueued(live []*work, segments []pg.Segment, verdicts []pg.
 
 // broken fails w because the answer for it makes no sense.
 func (f *flush) broken(ctx context.Context, w *work, what string) {
-	f.pusher.cfg.Logger.ErrorContext(ctx, what, slog.String("queue", w.queue))
+	f.pusher.cfg.Logger.ErrorContext(ctx, "a push verdict makes no sense", slog.String("queue", w.queue), slog.String("reason", what))
 	w.fail(fmt.Errorf("%w: %s", ErrInternal, what))
 }
 

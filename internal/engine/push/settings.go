@@ -16,7 +16,8 @@ const (
 	// settingsRefresh is the age from which an answer in use is read again in the background, so that a busy queue never
 	// waits for it.
 	settingsRefresh = settingsAge / 2
-	// settingsRetry is how long a failed read is not repeated.
+	// settingsRetry is how long a failed read is not repeated. Meanwhile, and while it is repeated, the last answer counts:
+	// during an outage no push waits for a read that will fail before it waits for a commit that will.
 	settingsRetry = time.Second
 	// maxSettings bounds the memory for queues that are never pushed to again.
 	maxSettings = 100_000
@@ -88,7 +89,7 @@ func (s *settingsCache) load(ctx context.Context, k queueKey, e *queueEntry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		e.refreshAt, e.validUntil = now.Add(settingsRetry), now.Add(settingsRetry)
+		e.refreshAt, e.validUntil = now.Add(settingsRetry), now.Add(settingsAge)
 	} else {
 		e.bounded = found && settings.MaxSize > 0
 		e.refreshAt, e.validUntil = now.Add(settingsRefresh), now.Add(settingsAge)

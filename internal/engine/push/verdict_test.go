@@ -456,6 +456,7 @@ func TestSettings_FailedReadIsNotTheCallersProblem(t *testing.T) {
 		require.Equal(t, 1, f.store.settingsReads(), "a failed read is not repeated at once")
 		<-time.After(settingsRetry)
 		f.push(t, item("p", "", "1"))
+		synctest.Wait()
 		require.Equal(t, 2, f.store.settingsReads())
 	})
 }
