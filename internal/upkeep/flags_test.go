@@ -1,0 +1,79 @@
+package upkeep_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"queenmq/internal/upkeep"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// switches is a store whose answers a test sets between passes.
+type switches struct {
+	pops  bool
+	err   error
+	reads int
+}
+
+func (s *switches) SystemFlags(context.Context) (pushes, pops bool, err error) {
+	s.reads++
+	return false, s.pops, s.err
+}
+
+var discard = slog.New(slog.DiscardHandler)
+
+func TestFlags(t *testing.T) {
+	t.Parallel()
+
+	t.Run("TurnIsReportedOnce", func(t *testing.T) {
+		t.Parallel()
+		store, turns := &switches{}, 0
+		flags := upkeep.NewFlags(store, time.Minute, func() { turns++ }, discard)
+		for _, want := range []struct{ pops, turned bool }{{false, false}, {true, true}, {true, false}, {false, true}} {
+			store.pops = want.pops
+			turned, err := flags.Step(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, want.turned, turned)
+			require.Equal(t, want.pops, flags.PopsPaused())
+		}
+		require.Equal(t, 2, turns)
+	})
+
+	t.Run("FailedPassKeepsTheSwitch", func(t *testing.T) {
+		t.Parallel()
+		store := &switches{pops: true}
+		flags := upkeep.NewFlags(store, time.Minute, func() {}, discard)
+		_, err := flags.Step(t.Context())
+		require.NoError(t, err)
+		store.pops, store.err = false, errors.New("away")
+		_, err = flags.Step(t.Context())
+		require.ErrorIs(t, err, store.err)
+		require.True(t, flags.PopsPaused())
+	})
+
+	t.Run("RunReadsAtOnceAndOncePerIntervalAlsoAfterFailures", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			store := &switches{err: errors.New("away")}
+			flags := upkeep.NewFlags(store, time.Minute, func() {}, discard)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- flags.Run(ctx) }()
+			synctest.Wait()
+			require.Equal(t, 1, store.reads)
+			time.Sleep(10 * time.Minute) // fake time
+			synctest.Wait()
+			require.InDelta(t, 11, store.reads, 1)
+			cancel()
+			require.NoError(t, <-ended)
+		})
+	})
+}
