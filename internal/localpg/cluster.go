@@ -183,13 +183,19 @@ func maxSocketPath() int {
 	return 103
 }
 
-// makeSocketDir creates the directory of the socket, which the server's account owns and nobody else may enter.
-func makeSocketDir(base string, a *account) (string, error) {
+// socketDir is where the socket of a data directory is. The name follows from the data directory, so that the next start and
+// other processes find it.
+func socketDir(base string) string {
 	dir := filepath.Join(base, "run")
 	if len(dir)+len("/.s.PGSQL."+socketPort) > maxSocketPath() {
-		// The name follows from the data directory, so the next start and a person with psql find it again.
 		dir = fmt.Sprintf("/tmp/queen-%x", sha256.Sum256([]byte(base)))[:len("/tmp/queen-")+16]
 	}
+	return dir
+}
+
+// makeSocketDir creates the directory of the socket, which the server's account owns and nobody else may enter.
+func makeSocketDir(base string, a *account) (string, error) {
+	dir := socketDir(base)
 	if err := os.Mkdir(dir, 0o700); err == nil {
 		if err := a.own(dir); err != nil {
 			return "", fmt.Errorf("hand the socket directory to PostgreSQL's account: %w", err)

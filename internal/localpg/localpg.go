@@ -82,9 +82,14 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 }
 
 // ConnString connects to the server as its superuser.
-func (s *Server) ConnString() string {
+func (s *Server) ConnString() string { return connString(s.cluster.socketDir) }
+
+// ConnString connects to the server that another process runs on a data directory, as named by [InUseError].
+func ConnString(dataDir string) string { return connString(socketDir(dataDir)) }
+
+func connString(socketDir string) string {
 	// A quote or backslash in a directory name is legal, so the value is escaped the way connection strings want it.
-	dir := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(s.cluster.socketDir)
+	dir := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(socketDir)
 	return fmt.Sprintf("host='%s' port=%s user=%s dbname=%s sslmode=disable", dir, socketPort, superuser, database)
 }
 

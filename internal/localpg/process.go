@@ -46,7 +46,8 @@ func newProcess(cmd *exec.Cmd, output *os.File, log *slog.Logger) *process {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// listen passes the server's messages on. Routine ones are for debugging; LOG is PostgreSQL's word for those.
+// listen passes the server's messages on. Routine ones are for debugging; LOG is PostgreSQL's word for those. So are errors:
+// whoever sent the statement gets them too and knows whether they matter.
 func (p *process) listen(output *os.File, log *slog.Logger) {
 	level := slog.LevelDebug
 	lines := bufio.NewReaderSize(output, 64<<10)
@@ -55,9 +56,9 @@ func (p *process) listen(output *os.File, log *slog.Logger) {
 		if text := strings.TrimRight(string(line), " "); text != "" {
 			severity, _, _ := strings.Cut(text, ":")
 			switch severity {
-			case "LOG", "INFO", "NOTICE":
+			case "LOG", "INFO", "NOTICE", "ERROR":
 				level = slog.LevelDebug
-			case "WARNING", "ERROR", "FATAL", "PANIC":
+			case "WARNING", "FATAL", "PANIC":
 				level = slog.LevelWarn
 			}
 			log.Log(context.Background(), level, "postgresql says", slog.String("text", text))

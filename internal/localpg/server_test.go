@@ -161,8 +161,7 @@ func TestServerOfAKilledBrokerIsTakenOver(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	b := startBroker(t, dir)
-	connString := (&Server{cluster: &cluster{socketDir: filepath.Join(dir, "run")}}).ConnString()
-	execute(t, connString, "CREATE TABLE committed AS SELECT 'yes' AS text")
+	execute(t, ConnString(dir), "CREATE TABLE committed AS SELECT 'yes' AS text")
 	b.kill(t)
 	require.True(t, runs(b.server, dir), "the server outlives a broker that was killed")
 
@@ -176,8 +175,7 @@ func TestServerAndBrokerKilledTogetherRecover(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	b := startBroker(t, dir)
-	connString := (&Server{cluster: &cluster{socketDir: filepath.Join(dir, "run")}}).ConnString()
-	execute(t, connString, "CREATE TABLE committed AS SELECT 'yes' AS text")
+	execute(t, ConnString(dir), "CREATE TABLE committed AS SELECT 'yes' AS text")
 	b.kill(t)
 	require.NoError(t, syscall.Kill(b.server, syscall.SIGKILL))
 
