@@ -1,0 +1,94 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+
+	"github.com/google/uuid"
+
+	"queenmq/internal/api"
+	"queenmq/internal/engine/ack"
+	"queenmq/internal/engine/admission"
+	"queenmq/internal/engine/pop"
+	"queenmq/internal/engine/push"
+	"queenmq/internal/engine/ready"
+	"queenmq/internal/engine/segment"
+	"queenmq/internal/engine/transaction"
+	"queenmq/internal/pg"
+	"queenmq/internal/telemetry"
+	"queenmq/internal/upkeep"
+)
+
+// engine is the parts of a broker that share a pool. Only the pusher and the flags have goroutines of their own.
+type engine struct {
+	pusher  *push.Pusher
+	popper  *pop.Server
+	flags   *upkeep.Flags
+	handler http.Handler
+}
+
+// newEngine constructs the parts in the order in which they need each other.
+func (b *Broker) newEngine(db *pg.DB) (*engine, error) {
+	packer, err := segment.NewPacker(b.cfg.Push.ZstdLevel)
+	if err != nil {
+		return nil, fmt.Errorf("QUEEN_V2_ZSTD_LEVEL: %w", err)
+	}
+
+	slots := admission.New(admission.Config{
+		PoolSize: b.cfg.Database.PoolSize, Reserve: b.cfg.Admission.PoolReserve, Max: b.cfg.Admission.Max, Cores: b.databaseCores(),
+	})
+	gates := ready.New()
+	pusher := push.New(push.Config{
+		Shards: b.cfg.Push.Shards, MaxInFlight: b.cfg.Push.MaxInflight, BundleMax: b.cfg.Push.BundleMax, Hold: b.cfg.Push.Hold,
+		Packer: packer, Logger: b.log,
+	}, db, slots, func(tenant uuid.UUID, queue, partition string, _ uuid.UUID, _ int) {
+		gates.Wake(tenant, queue, partition)
+	})
+	flags := upkeep.NewFlags(db, b.cfg.Caches.RefreshInterval, gates.WakeAll, b.log)
+	popper := pop.New(pop.Config{
+		DefaultMode: b.cfg.Pop.DefaultSubscriptionMode,
+		Backoff: pop.Backoff{
+			Initial: b.cfg.Pop.WaitInitialInterval, Threshold: b.cfg.Pop.WaitBackoffThreshold,
+			Multiplier: b.cfg.Pop.WaitBackoffMultiplier, Max: b.cfg.Pop.WaitMaxInterval,
+		},
+		Paused: flags.PopsPaused, Log: b.log,
+	}, db, gates, slots)
+	acker := ack.New(ack.Config{Log: b.log}, db, gates, slots)
+	transactor := transaction.New(transaction.Config{Packer: packer}, db, acker, gates, slots)
+
+	handler := api.New(api.Config{
+		MaxBodyBytes: b.cfg.Server.MaxBodyBytes, PopTimeout: b.cfg.Pop.DefaultTimeout, Version: Version(), Log: b.log,
+	}, api.Deps{
+		Pusher: pusher, Popper: popper, Acker: acker, Transactor: transactor, Store: db,
+		Ready:    []api.Check{{Name: "schema", Run: b.checkStarted}},
+		Starting: func() bool { return !b.started.Load() },
+		Stopping: b.stopping.Load,
+		QueueChanged: func(tenant uuid.UUID, queue string) {
+			pusher.ForgetQueue(tenant, queue)
+			popper.ForgetQueue(tenant, queue)
+			// A changed option may release messages that parked pops wait for.
+			gates.Wake(tenant, queue, "")
+		},
+		Admission: slots.Stats,
+		Registry:  telemetry.NewRegistry(),
+	})
+	return &engine{pusher: pusher, popper: popper, flags: flags, handler: handler}, nil
+}
+
+// databaseCores is how many processors serve the database, as far as it is known: a private one runs on ours.
+func (b *Broker) databaseCores() int {
+	if b.cfg.Database.Configured {
+		return 0
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+func (b *Broker) checkStarted(context.Context) error {
+	if !b.started.Load() {
+		return errors.New("the schema is not applied yet")
+	}
+	return nil
+}

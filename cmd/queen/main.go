@@ -1,0 +1,30 @@
+// Command queen runs a message broker on PostgreSQL.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	// Once the first signal is heard, the next one has its usual effect: it ends the process at once.
+	context.AfterFunc(ctx, stop)
+	p := program{lookup: os.LookupEnv, stdout: os.Stdout, stderr: os.Stderr}
+	for _, pair := range os.Environ() {
+		name, _, _ := strings.Cut(pair, "=")
+		p.names = append(p.names, name)
+	}
+	os.Exit(p.run(ctx, os.Args[1:]))
+}
+
+// program is everything the commands touch of the process.
+type program struct {
+	lookup         func(name string) (string, bool)
+	names          []string // the variables that are set
+	stdout, stderr io.Writer
+}
