@@ -331,6 +331,7 @@ func TestStreamsGateSkipsGaps(t *testing.T) {
 		{"HeadIsPartial", 10, 1, ackResult{true, 1, false, new(false)}, 11},
 		{"UpToTheGap", 4, 2, ackResult{true, 2, false, new(false)}, 11},
 		{"OverTheGap", 4, 3, ackResult{true, 3, false, new(false)}, 30},
+		{"FromInsideTheGap", 20, 1, ackResult{true, 1, false, new(false)}, 30},
 		{"IntoTheLastSegment", 10, 4, ackResult{true, 4, false, new(false)}, 40},
 		{"ToTheEnd", 4, 7, ackResult{true, 7, true, new(false)}, 42},
 		{"BeyondTheEnd", 29, 9, ackResult{true, 5, true, new(false)}, 42},

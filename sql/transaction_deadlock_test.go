@@ -17,7 +17,7 @@ import (
 	"queenmq/internal/testdb"
 )
 
-// Many sessions push, pop, ack, renew and run transactions over the same few partitions, groups and bounded queues, naming them in
+// Many sessions push, pop, ack, renew and run transactions and streams cycles over the same few partitions, groups and bounded queues, naming them in
 // random order. The one global lock order promises that nobody ever meets a deadlock.
 func TestNoDeadlockUnderRandomOrder(t *testing.T) {
 	t.Parallel()
@@ -35,6 +35,9 @@ func TestNoDeadlockUnderRandomOrder(t *testing.T) {
 			partitions = append(partitions, uuid.MustParse(got.Pushes[0].PartitionID))
 		}
 	}
+
+	var query uuid.UUID
+	require.NoError(t, log.QueryRow(t.Context(), `INSERT INTO queen_streams.queries (name, source_queue, config_hash) VALUES ('s', 'open', 'h') RETURNING id`).Scan(&query))
 
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
@@ -75,7 +78,7 @@ func TestNoDeadlockUnderRandomOrder(t *testing.T) {
 				}
 				id := fmt.Sprintf("%d-%d", n, i)
 				group := pick(groups)
-				switch act := r.IntN(6); act {
+				switch act := r.IntN(7); act {
 				case 0, 1:
 					var request wireTransaction
 					for j := range r.IntN(4) {
@@ -101,6 +104,17 @@ func TestNoDeadlockUnderRandomOrder(t *testing.T) {
 						[]string{partitions[k[0]].String(), partitions[k[1]].String(), partitions[k[2]].String(), partitions[k[3]].String()},
 						[]string{pick(groups), pick(groups), pick(groups), pick(groups)})
 					record("ack", err)
+				case 6: // without an ack it commits, with one it loses for want of a lease, after it took all its locks
+					request := cycleRequest{Query: query.String(), Source: partitions[r.IntN(3)].String(), Group: group, Worker: worker}
+					for j := range 1 + r.IntN(3) {
+						request.StateOps = append(request.StateOps, stateOp{"upsert", new(pick(names)), nil})
+						request.Sinks = append(request.Sinks, sinkOf(pick(queues), partition(), fmt.Sprintf("%s-%d", id, j)))
+					}
+					if r.IntN(2) == 0 {
+						request.Ack = &cycleAck{}
+					}
+					_, err := cycles(timed{ctx, conn}, request)
+					record("cycle", err)
 				case 5:
 					_, err := conn.Exec(ctx, `SELECT queen.log_renew_lease_v1($1, 60)`, worker)
 					record("renewal", err)
@@ -110,7 +124,7 @@ func TestNoDeadlockUnderRandomOrder(t *testing.T) {
 	}
 	wg.Wait()
 	require.Empty(t, deadlocks)
-	for _, act := range []string{"transaction", "push", "pop", "ack", "renewal"} {
+	for _, act := range []string{"transaction", "push", "pop", "ack", "renewal", "cycle"} {
 		require.NotZero(t, done[act], "%v", done)
 	}
 	t.Logf("%v", done)

@@ -290,6 +290,12 @@ func TestTransactionIsAllOrNothing(t *testing.T) {
 			require.Empty(t, cmp.Diff(before, log.state(t)))
 		})
 	}
+	t.Run("DuplicateThatHoldsBackItsNeighboursIsNamed", func(t *testing.T) {
+		before := log.state(t)
+		_, err := transact(log, wireTransaction{Pushes: []wirePush{pushOf("bounded", "c", "x"), pushOf("bounded", "a", "b1"), pushOf("bounded", "d", "y")}})
+		requireSQLState(t, err, "23505", `QDUP duplicate messages in queue "bounded" partition "a"; transaction rolled back`)
+		require.Empty(t, cmp.Diff(before, log.state(t)))
+	})
 	t.Run("AndWithoutTheFailingPartItCommits", func(t *testing.T) {
 		before := log.state(t)
 		_, err := transact(log, wireTransaction{Pushes: []wirePush{pushOf("brand-new", "p", "x")}, Acks: []wireAck{ackOf(good, "g", "w", item{"m8", ""})}})
