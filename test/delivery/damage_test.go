@@ -21,7 +21,7 @@ func (e *engine) damage(base int64, change func(blob []byte) []byte) {
 }
 
 var damages = map[string]func(blob []byte) []byte{
-	"flip":     func(blob []byte) []byte { blob[0] ^= 1; return blob },
+	"flip":     func(blob []byte) []byte { blob[len(blob)/2] ^= 1; return blob },
 	"truncate": func(blob []byte) []byte { return blob[:len(blob)-4] },
 	"valid zstd of garbage": func([]byte) []byte {
 		encoder, _ := zstd.NewWriter(nil)

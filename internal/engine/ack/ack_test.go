@@ -154,7 +154,8 @@ func TestOutcomeOfEveryItem(t *testing.T) {
 		{
 			"done before", three,
 			answer(pg.HashAckResult{OK: true, Noop: []string{hashHex("a")}, Stale: []string{hashHex("b")}}),
-			[]Result{ok(func(r *Result) { r.Noop = true }), refused("already committed: the cursor moved past this message before this ack"), ok(nil)}, false,
+			[]Result{ok(func(r *Result) { r.Noop = true }), refused("already committed: the cursor moved past this message before this ack"), ok(nil)},
+			false,
 		},
 		{
 			"unknown", three, answer(pg.HashAckResult{OK: true, Unresolved: []string{hashHex("a"), hashHex("b")}}),
@@ -162,10 +163,12 @@ func TestOutcomeOfEveryItem(t *testing.T) {
 				refused("unresolvable: transaction not in the ack window (hash purged or never pushed); if leased, the message redelivers"),
 				refused("unresolvable: transaction not in the ack window (hash purged or never pushed); if leased, the message redelivers"),
 				ok(nil),
-			}, false,
+			},
+			false,
 		},
 		{
-			"same id twice, one message", []Item{item("a", "completed"), item("a", "completed")},
+			"same id twice, one message",
+			[]Item{item("a", "completed"), item("a", "completed")},
 			answer(pg.HashAckResult{OK: true, LeaseReleased: true, Unresolved: []string{hashHex("a")}}),
 			[]Result{
 				ok(released),
@@ -173,11 +176,13 @@ func TestOutcomeOfEveryItem(t *testing.T) {
 					Error:         "unresolvable: transaction not in the ack window (hash purged or never pushed); if leased, the message redelivers",
 					LeaseReleased: true, Queue: "orders", Partition: "eu",
 				},
-			}, true,
+			},
+			true,
 		},
 		{
 			"no batch to fail", three, answer(pg.HashAckResult{OK: true, SignalIgnored: true}),
-			[]Result{ok(nil), refused("no leased batch"), ok(nil)}, false,
+			[]Result{ok(nil), refused("no leased batch"), ok(nil)},
+			false,
 		},
 		{"no consumer", three[:1], answer(pg.HashAckResult{Error: "consumer not found"}), []Result{refused("consumer not found")}, false},
 		{"lost lease", three[:2], answer(pg.HashAckResult{Error: "invalid or expired lease"}), []Result{refused("invalid or expired lease"), refused("invalid or expired lease")}, false},

@@ -1,7 +1,5 @@
 package ack
 
-import "queenmq/internal/pg"
-
 // The statuses that the database knows.
 const (
 	Completed = "completed"
@@ -77,11 +75,3 @@ func errorText(err error) string {
 
 // isSignal says that a status acts on the leased batch instead of completing a message.
 func isSignal(status string) bool { return status != Completed }
-
-// An outcome is what became of one group of items.
-type outcome struct {
-	result pg.HashAckResult
-	// failure is why the whole group failed; empty when result counts.
-	failure          string
-	queue, partition string
-}

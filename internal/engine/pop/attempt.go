@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"time"
 
 	"queenmq/internal/engine/admission"
@@ -33,9 +32,6 @@ func (s *Server) attempt(ctx context.Context, l *look) (*Result, error) {
 	}
 	switch l.kind {
 	case Partition:
-		if l.hints != nil && !slices.Contains(l.hints, l.Partition) {
-			return nil, nil
-		}
 		return s.claim(ctx, l, s.db.PopSpecific)
 	case Discovery:
 		return s.claim(ctx, l, s.db.PopDiscover)

@@ -56,3 +56,29 @@ func jitter(d time.Duration) time.Duration {
 	}
 	return d + time.Duration(rand.Int64N(2*tenth+1)-tenth)
 }
+
+// A schedule says when a long poll looks at everything again although nothing woke it. The zero time is now.
+type schedule struct {
+	backoff Backoff
+	due     time.Time
+	empty   int // looks at everything in a row that found nothing and followed no wake
+}
+
+func (s *schedule) isDue() bool { return !time.Now().Before(s.due) }
+
+// foundNothing plans the next look after one that found nothing. A look at named partitions only may bring the look at everything
+// forward and never puts it off: under a stream of wakes for partitions that others are faster to take, the rest of the queue
+// would not be seen again.
+func (s *schedule) foundNothing(everything, wasWoken bool) {
+	if wasWoken {
+		s.empty = 0
+	}
+	if everything {
+		s.empty++
+		s.due = time.Now().Add(jitter(s.backoff.interval(s.empty)))
+		return
+	}
+	if soon := time.Now().Add(jitter(s.backoff.Initial)); soon.Before(s.due) {
+		s.due = soon
+	}
+}

@@ -340,6 +340,46 @@ func TestPartitionPopIgnoresWakesOfItsNeighbours(t *testing.T) {
 	})
 }
 
+// A busy queue wakes its long polls all the time, for partitions that others are faster to take. That must not keep them from
+// looking at the rest, where a delayed message becomes visible without anybody saying so.
+func TestWakesForOthersDoNotPutOffTheBackoff(t *testing.T) {
+	t.Parallel()
+	for name, kind := range map[string]Kind{"queue": Queue, "partition": Partition} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				server, db, gates := setup(t, Config{})
+				register(t, server, db, longPoll(0))
+				db.setPending(true)
+				start := time.Now()
+				db.claim = func(_ context.Context, call string, _ pg.PopRequest) (pg.Claim, error) {
+					if call != "list" && time.Since(start) > 5*time.Second {
+						return pg.Claim{}, errServed
+					}
+					return pg.Claim{States: []pg.CandidateState{{Partition: "busy", Verdict: pg.CandidateLeased}}}, nil
+				}
+				stop := make(chan struct{})
+				go func() {
+					for {
+						select {
+						case <-stop:
+							return
+						case <-time.After(20 * time.Millisecond):
+							gates.Wake(tenant, "orders", "busy")
+						}
+					}
+				}()
+				req := longPoll(time.Minute)
+				req.Kind, req.Partition = kind, "eu"
+				_, err := server.Pop(t.Context(), req)
+				require.ErrorIs(t, err, errServed)
+				require.Less(t, time.Since(start), 6200*time.Millisecond)
+				close(stop)
+			})
+		})
+	}
+}
+
 func TestDiscoveryPopIsWokenByAnyQueueOfItsTenant(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

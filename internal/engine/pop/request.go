@@ -2,6 +2,7 @@ package pop
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,6 +27,8 @@ const (
 	MaxBatch = 10_000
 	// MaxLeaseSeconds is the longest lease a pop can ask for: 30 days. Longer wishes are cut to it.
 	MaxLeaseSeconds = 30 * 24 * 60 * 60
+	// MaxTimeout is the longest long poll. Longer wishes are cut to it.
+	MaxTimeout = 24 * time.Hour
 )
 
 // A Request asks for messages.
@@ -44,7 +47,7 @@ type Request struct {
 	MaxPartitions int
 	// AutoAck commits the cursor inside the pop: at most once, and no lease.
 	AutoAck bool
-	// Wait keeps an empty pop open until Timeout.
+	// Wait keeps an empty pop open until Timeout, at most MaxTimeout.
 	Wait    bool
 	Timeout time.Duration
 	// LeaseSeconds overrides the queue's lease time when it is positive, at most MaxLeaseSeconds.
@@ -52,6 +55,11 @@ type Request struct {
 	// SubMode and SubFrom seed the cursor of a group that has none, as the client sent them. An empty SubMode is the
 	// server's default.
 	SubMode, SubFrom string
+}
+
+// concerns says whether a wake for these partitions is worth a look.
+func (r *Request) concerns(partitions []string) bool {
+	return r.Kind != Partition || slices.Contains(partitions, r.Partition)
 }
 
 // claim returns the request in the form the database door takes, with a lease id of its own. Several attempts of one request share

@@ -198,19 +198,19 @@ func TestUndecodableSegmentIsNeverSkipped(t *testing.T) {
 			good, bad := stored(t, 10, message(1), message(2)), stored(t, 12, message(3), message(4))
 			bad.Blob = damage(t, bad.Blob)
 			after := stored(t, 14, message(5))
-			serve := func(t *testing.T, req Request, claim pg.Claim) (*Result, error, *fakeStore, *Server, *bytes.Buffer) {
+			serve := func(t *testing.T, req Request, claim pg.Claim) (*Result, *fakeStore, *Server, *bytes.Buffer, error) {
 				t.Helper()
 				var log bytes.Buffer
 				server, db, _ := setup(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 				db.claim = func(context.Context, string, pg.PopRequest) (pg.Claim, error) { return claim, nil }
 				result, err := server.Pop(t.Context(), req)
-				return result, err, db, server, &log
+				return result, db, server, &log, err
 			}
 			lease := Request{Tenant: tenant, Queue: "orders", Group: "g"}
 
 			t.Run("leased pop delivers what lies before", func(t *testing.T) {
 				t.Parallel()
-				result, err, db, server, log := serve(t, lease, claimOf(good, bad, after))
+				result, db, server, log, err := serve(t, lease, claimOf(good, bad, after))
 				require.NoError(t, err)
 				defer result.Release()
 				require.Equal(t, 2, result.Messages())
@@ -228,7 +228,7 @@ func TestUndecodableSegmentIsNeverSkipped(t *testing.T) {
 				claim.Partitions = append(claim.Partitions, pg.ClaimedPartition{
 					Queue: "orders", Partition: "us", PartitionID: uuid.New(), Segments: []pg.ClaimedSegment{good},
 				})
-				result, err, db, _, _ := serve(t, lease, claim)
+				result, db, _, _, err := serve(t, lease, claim)
 				require.NoError(t, err)
 				defer result.Release()
 				require.Len(t, result.Partitions, 1)
@@ -239,7 +239,7 @@ func TestUndecodableSegmentIsNeverSkipped(t *testing.T) {
 
 			t.Run("leased pop with nothing else is empty", func(t *testing.T) {
 				t.Parallel()
-				result, err, db, _, _ := serve(t, lease, claimOf(bad))
+				result, db, _, _, err := serve(t, lease, claimOf(bad))
 				require.NoError(t, err)
 				require.Nil(t, result)
 				require.Len(t, db.released, 1)
@@ -249,7 +249,7 @@ func TestUndecodableSegmentIsNeverSkipped(t *testing.T) {
 				t.Parallel()
 				auto := lease
 				auto.AutoAck = true
-				result, err, db, server, _ := serve(t, auto, claimOf(good, bad, after))
+				result, db, server, _, err := serve(t, auto, claimOf(good, bad, after))
 				require.ErrorIs(t, err, ErrUndecodable)
 				require.Nil(t, result)
 				require.Empty(t, db.released)

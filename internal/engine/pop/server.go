@@ -145,36 +145,41 @@ func (s *Server) serve(ctx context.Context, req *Request) (*Result, error) {
 		return s.attempt(ctx, &look{kind: req.Kind, override: req.LeaseSeconds, PopRequest: claim})
 	}
 
-	deadline := time.Now().Add(req.Timeout)
+	deadline := time.Now().Add(min(req.Timeout, MaxTimeout))
 	lookCtx, cancel := context.WithDeadlineCause(ctx, deadline.Add(answerGrace), errLookTooLate)
 	defer cancel()
 	waiter := s.subscribe(req)
 	defer waiter.Release()
-	for empty, byTimer := 0, false; ; {
+	next := schedule{backoff: s.cfg.Backoff}
+	for wasWoken := true; ; {
 		// Armed before the look: a wake from here on ends the wait below, also one that comes while we look.
 		opened, hints := waiter.Arm()
-		if len(hints) > 0 {
-			byTimer = false
+		if next.isDue() {
+			hints = nil
 		}
-		result, err := s.attempt(lookCtx, &look{
-			kind: req.Kind, override: req.LeaseSeconds, hints: hints, byTimer: byTimer, PopRequest: claim,
-		})
-		if errors.Is(err, errLookTooLate) {
-			return nil, nil
-		}
-		if result != nil || err != nil {
-			return result, err
+		if hints == nil || req.concerns(hints) {
+			result, err := s.attempt(lookCtx, &look{
+				kind: req.Kind, override: req.LeaseSeconds, hints: hints, byTimer: !wasWoken, PopRequest: claim,
+			})
+			if errors.Is(err, errLookTooLate) {
+				return nil, nil
+			}
+			if result != nil || err != nil {
+				return result, err
+			}
+			next.foundNothing(hints == nil, wasWoken)
+		} else {
+			wasWoken = false // the wake was for others
 		}
 		left := time.Until(deadline)
 		if left <= 0 {
 			return nil, nil
 		}
-		empty++
-		switch s.park(ctx, opened, min(jitter(s.cfg.Backoff.interval(empty)), left)) {
+		switch s.park(ctx, opened, min(time.Until(next.due), left)) {
 		case woken:
-			empty, byTimer = 0, false
+			wasWoken = true
 		case elapsed:
-			byTimer = true
+			wasWoken = false
 		case callerLeft:
 			return nil, ctx.Err()
 		case stopping:

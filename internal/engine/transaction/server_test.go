@@ -200,7 +200,9 @@ func TestNothingIsSentWhenTheRequestCannotHold(t *testing.T) {
 		want string
 	}{
 		{
-			"two leases on one partition", []Operation{ackOp(eu, "a", "completed", "one"), pushOp("q", "p", "x"), ackOp(eu, "b", "completed", "two")}, nil,
+			"two leases on one partition",
+			[]Operation{ackOp(eu, "a", "completed", "one"), pushOp("q", "p", "x"), ackOp(eu, "b", "completed", "two")},
+			nil,
 			`QTXN ack failed for partition ` + eu.String() + ` group "billing": acks name different leases; transaction rolled back`,
 		},
 		{"partition id that is none", []Operation{badID}, nil, "QTXN ack references partition nowhere not owned by this tenant"},
