@@ -95,6 +95,9 @@ type delivered struct {
 }
 
 func (d *delivered) names() []string {
+	if d == nil { // a long poll that ended without an answer
+		return nil
+	}
 	var names []string
 	for _, m := range d.Messages {
 		names = append(names, m.TransactionID)

@@ -58,7 +58,7 @@ func TestDeadLetterIsASnapshotOfTheMessage(t *testing.T) {
 		MessageID:     uuid.NullUUID{UUID: messageID, Valid: true},
 		TransactionID: "b", Payload: []byte(payload), TraceID: uuid.NullUUID{UUID: foreign, Valid: true}, Error: "boom",
 	}}, db.letters))
-	<-opened
+	requireWoken(t, opened)
 }
 
 func TestDeadLetterReason(t *testing.T) {
@@ -143,5 +143,15 @@ func TestDeadLetterThatCannotBeFiledIsHonest(t *testing.T) {
 			require.True(t, got[0].Success)
 			require.Equal(t, Result{TransactionID: "b", Error: c.want, Queue: "orders", Partition: "eu"}, got[1])
 		})
+	}
+}
+
+// requireWoken fails when no wake came. Wakes are sent before the call that causes them returns.
+func requireWoken(t *testing.T, opened <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-opened:
+	default:
+		t.Fatal("a lease ended or a message came, and nobody was woken")
 	}
 }

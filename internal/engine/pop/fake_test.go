@@ -167,3 +167,13 @@ func claimOf(segments ...pg.ClaimedSegment) pg.Claim {
 		Queue: "orders", Partition: "eu", PartitionID: partitionID, Segments: segments,
 	}}}
 }
+
+// requireWoken fails when no wake came. Wakes are sent before the call that causes them returns.
+func requireWoken(t *testing.T, opened <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-opened:
+	default:
+		t.Fatal("a lease ended or a message came, and nobody was woken")
+	}
+}

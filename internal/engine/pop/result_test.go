@@ -160,7 +160,7 @@ func TestAbandonGivesTheLeasesBackAndWakesOthers(t *testing.T) {
 	result.Abandon(gone)
 
 	require.Equal(t, []string{fmt.Sprintf("%s/g/%s", partitionID, result.LeaseID)}, db.released)
-	<-opened
+	requireWoken(t, opened)
 	require.Zero(t, server.slots.Stats().InFlight)
 
 	db.setPending(true)

@@ -142,8 +142,8 @@ func TestPushesAndAcksGoInOneCall(t *testing.T) {
 		{TransactionID: generated.String(), MessageID: generated},
 		{TransactionID: "c"},
 	}, outcome.Results))
-	<-ordersOpened
-	<-labelsOpened
+	requireWoken(t, ordersOpened)
+	requireWoken(t, labelsOpened)
 }
 
 func TestEmptyTransactionCommitsNothing(t *testing.T) {
@@ -293,4 +293,14 @@ func TestTransactionIsNotCancelledByItsCaller(t *testing.T) {
 	cancel()
 	_, err := server.Run(ctx, tenant, []Operation{pushOp("q", "p", "x")}, nil)
 	require.NoError(t, err)
+}
+
+// requireWoken fails when no wake came. Wakes are sent before the call that causes them returns.
+func requireWoken(t *testing.T, opened <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-opened:
+	default:
+		t.Fatal("a lease ended or a message came, and nobody was woken")
+	}
 }
