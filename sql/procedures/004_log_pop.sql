@@ -475,7 +475,7 @@ BEGIN
                                   FROM taken t
                                  GROUP BY t.idx, t.pid
                                  ORDER BY t.idx) b) b;
-                EXIT WHEN v_exact OR v_taken >= v_left OR COALESCE(array_length(b_idx, 1), 0) >= v_cap OR v_pending <= v_left;
+                EXIT WHEN v_exact OR v_taken >= v_left OR v_pending <= v_left;
                 v_exact := TRUE;
             END LOOP;
 
