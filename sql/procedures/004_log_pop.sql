@@ -8,6 +8,10 @@
 -- log_consumers rows. Consumer rows are created ascending by partition id before any existing row is claimed, and claims never
 -- wait (SKIP LOCKED), so a pop waits only for a concurrent creation of the same row, holding nothing such a creator could want.
 
+-- The planner settings on the functions are for young databases. A session keeps a plan it made when the tables were empty until
+-- the first ANALYZE, while the tables grow; without the settings that plan reads them whole. The set-based statements are planned
+-- once per session (force_generic_plan): planning them costs more than running them. TestPopPlansMadeOnEmptyTablesStayGood.
+
 -- A changed row type of a function cannot be replaced in place. The old form is dropped only when it really differs, so that a
 -- repeated apply leaves no moment without the function.
 DO $$
@@ -95,6 +99,7 @@ CREATE OR REPLACE FUNCTION queen.log_pop_v1(
     p_skip_window_debounce BOOLEAN DEFAULT FALSE, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
 RETURNS TABLE (r_base BIGINT, r_start_idx INTEGER, r_take INTEGER, r_msg_count INTEGER, r_created_at TIMESTAMPTZ, r_blob BYTEA)
 LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off
 AS $$
 DECLARE
     v_now       TIMESTAMPTZ := clock_timestamp();
@@ -268,6 +273,9 @@ CREATE OR REPLACE FUNCTION queen.log_pop_claim_v1(
 RETURNS RECORD
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
 AS $$
 DECLARE
     v_now      TIMESTAMPTZ := clock_timestamp();
@@ -285,6 +293,9 @@ DECLARE
     c_deadline TIMESTAMPTZ[];
     c_new      BOOLEAN[];
     c_estimate BIGINT[];
+    -- The group once per candidate. As a column it leaves the planner no way to log_consumers but the whole primary key: with a
+    -- constant group it may start from all cursors of the group.
+    v_groups   TEXT[];
     -- The round: candidates v_from .. v_to, of which the last one reached is v_stop.
     v_count    INTEGER;
     v_from     INTEGER := 1;
@@ -358,6 +369,7 @@ BEGIN
                         ELSE TRUE END
              ORDER BY u.ord) x;
     v_count := COALESCE(array_length(c_pid, 1), 0);
+    v_groups := array_fill(p_group, ARRAY[v_count]);
 
     WHILE v_from <= v_count LOOP
         v_to := v_from - 1;
@@ -401,9 +413,10 @@ BEGIN
           FROM (SELECT h.*, GREATEST(h.last_offset - GREATEST(h.wanted, h.log_start) + 1, 0) AS pending
                   FROM (SELECT (u.n + v_from - 1)::INTEGER AS idx, c.partition_id, c.committed + 1 AS wanted, c.attempt_offset,
                                c.attempt_count, u.last_offset, u.log_start, u.deadline
-                          FROM unnest(c_pid[v_from:v_to], c_last[v_from:v_to], c_start[v_from:v_to], c_deadline[v_from:v_to])
-                               WITH ORDINALITY AS u(pid, last_offset, log_start, deadline, n)
-                          JOIN queen.log_consumers c ON c.partition_id = u.pid AND c.consumer_group = p_group
+                          FROM unnest(c_pid[v_from:v_to], v_groups[v_from:v_to], c_last[v_from:v_to], c_start[v_from:v_to],
+                                      c_deadline[v_from:v_to])
+                               WITH ORDINALITY AS u(pid, consumer_group, last_offset, log_start, deadline, n)
+                          JOIN queen.log_consumers c ON c.partition_id = u.pid AND c.consumer_group = u.consumer_group
                          WHERE c.committed < u.last_offset
                            AND (c.worker_id IS NULL OR c.lease_expires_at IS NULL OR c.lease_expires_at <= v_now)
                          ORDER BY c.partition_id
@@ -492,9 +505,9 @@ BEGIN
                        total_consumed = c.total_consumed + CASE WHEN p_auto_ack THEN b.taken ELSE 0 END,
                        attempt_count = CASE WHEN p_auto_ack THEN c.attempt_count ELSE b.attempt END,
                        attempt_offset = CASE WHEN p_auto_ack THEN c.attempt_offset ELSE b.first_offset END
-                  FROM unnest(b_idx, b_pid, b_first, b_end, b_taken, b_attempt)
-                       AS b(idx, pid, first_offset, end_offset, taken, attempt)
-                 WHERE c.partition_id = b.pid AND c.consumer_group = p_group;
+                  FROM unnest(b_idx, b_pid, v_groups[:array_length(b_pid, 1)], b_first, b_end, b_taken, b_attempt)
+                       AS b(idx, pid, consumer_group, first_offset, end_offset, taken, attempt)
+                 WHERE c.partition_id = b.pid AND c.consumer_group = b.consumer_group;
                 o_idx := o_idx || s_idx;
                 o_base := o_base || s_base;
                 o_skip := o_skip || s_skip;
@@ -510,9 +523,9 @@ BEGIN
             IF array_length(h_idx, 1) > COALESCE(array_length(b_idx, 1), 0) THEN
                 UPDATE queen.log_consumers c
                    SET committed = c_last[h.idx]
-                  FROM unnest(h_idx, h_pid) AS h(idx, pid)
+                  FROM unnest(h_idx, h_pid, v_groups[:array_length(h_pid, 1)]) AS h(idx, pid, consumer_group)
                  WHERE h.idx <= v_stop AND h.idx <> ALL (COALESCE(b_idx, '{}'))
-                   AND c.partition_id = h.pid AND c.consumer_group = p_group
+                   AND c.partition_id = h.pid AND c.consumer_group = h.consumer_group
                    AND NOT EXISTS (SELECT 1 FROM queen.log_segments s WHERE s.partition_id = h.pid);
             END IF;
 
@@ -559,6 +572,9 @@ CREATE OR REPLACE FUNCTION queen.log_pop_list_v1(
 RETURNS TABLE (meta JSONB, blobs BYTEA[], states JSONB)
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
 AS $$
 DECLARE
     v_now     TIMESTAMPTZ := clock_timestamp();
@@ -681,6 +697,8 @@ CREATE OR REPLACE FUNCTION queen.log_pop_scan_v1(
     OUT r_meta JSONB, OUT r_blobs BYTEA[], OUT r_msg_counts INTEGER[])
 RETURNS RECORD
 LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
 AS $$
 DECLARE
     v_now      TIMESTAMPTZ := clock_timestamp();
@@ -756,6 +774,7 @@ END $$;
 CREATE OR REPLACE FUNCTION queen.log_pop_queue_id_v1(p_queue TEXT, p_tenant UUID)
 RETURNS UUID
 LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off
 AS $$
 DECLARE
     v_id UUID;
@@ -810,6 +829,7 @@ CREATE OR REPLACE FUNCTION queen.log_pop_partition_v1(
     OUT r_meta JSONB, OUT r_blobs BYTEA[], OUT r_msg_counts INTEGER[])
 RETURNS RECORD
 LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off
 AS $$
 DECLARE
     v_segments JSONB;
@@ -952,21 +972,29 @@ $$;
 
 -- log_hotlist_reseed_window_v1: log_hotlist_reseed_v1 over partitions written to since p_cutoff, through the (queue_id, last_write_at)
 -- index: its cost follows what was written lately, not the number of partitions. Sound only while a push is what made a partition
--- pending; after a seek or a group delete the full walk is needed. Called by: the hot list's reseed.
+-- pending; after a seek or a group delete the full walk is needed. Called by: the hot list's reseed. Plan test: TestPopPlans.
 CREATE OR REPLACE FUNCTION queen.log_hotlist_reseed_window_v1(
     p_queue TEXT, p_group TEXT, p_after_id UUID, p_limit INTEGER, p_tenant UUID, p_cutoff TIMESTAMPTZ)
 RETURNS TABLE (r_id UUID, r_name TEXT)
-LANGUAGE sql STABLE
+LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_custom_plan
 AS $$
+BEGIN
+    -- Two things would turn this into a walk over all partitions: a plan that does not know how recent the cutoff is, and one that
+    -- reads the primary key because of the order and the limit.
+    RETURN QUERY
+    WITH recent AS MATERIALIZED (
+        SELECT p.id, p.name, p.last_offset
+          FROM queen.queues q
+          JOIN queen.log_partitions p ON p.queue_id = q.id
+         WHERE q.tenant_id = p_tenant AND q.name = p_queue AND p.last_write_at >= p_cutoff)
     SELECT p.id, p.name
-      FROM queen.queues q
-      JOIN queen.log_partitions p ON p.queue_id = q.id
+      FROM recent p
       LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p_group
-     WHERE q.tenant_id = p_tenant AND q.name = p_queue AND p.last_write_at >= p_cutoff
-       AND p.id > p_after_id AND p.last_offset > COALESCE(c.committed, -1)
+     WHERE p.id > p_after_id AND p.last_offset > COALESCE(c.committed, -1)
      ORDER BY p.id
-     LIMIT GREATEST(p_limit, 1)
-$$;
+     LIMIT GREATEST(p_limit, 1);
+END $$;
 
 GRANT EXECUTE ON FUNCTION queen.log_pop_subscription_v1(TEXT, TEXT) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_pop_seed_at_v1(UUID, BIGINT, BIGINT, TIMESTAMPTZ) TO PUBLIC;
