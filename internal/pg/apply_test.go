@@ -222,6 +222,29 @@ func TestARunningTransactionDelaysOnlyTheApply(t *testing.T) {
 	require.NoError(t, <-applied)
 }
 
+// Applying the schema again meets only things that are there; none of its statements may want a lock that traffic holds.
+func TestApplyingAgainDoesNotDisturbRunningTraffic(t *testing.T) {
+	t.Parallel()
+	db, database := setup(t, func(o *pg.Options) { o.ApplyPatience = time.Nanosecond })
+	pool := database.Pool(t)
+	push(t, db, segment("q", "held", "1"))
+	holder, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }()
+	// What an unfinished push, pop and configure hold, on every table.
+	_, err = holder.Exec(t.Context(), `DO $$ DECLARE r RECORD; BEGIN
+    FOR r IN SELECT oid::regclass AS name FROM pg_class WHERE relnamespace::regnamespace::text ~ '^queen' AND relkind = 'r' AND relname !~ '^schema_' LOOP
+        EXECUTE 'LOCK TABLE ' || r.name || ' IN ROW EXCLUSIVE MODE';
+    END LOOP;
+END $$; UPDATE queen.log_partitions SET last_offset = last_offset`)
+	require.NoError(t, err)
+
+	_, err = pool.Exec(t.Context(), "DELETE FROM queen.schema_files")
+	require.NoError(t, err)
+	require.NoError(t, db.ApplySchema(t.Context()))
+	push(t, db, segment("q", "free", "1"))
+}
+
 func TestAnExhaustedApplyNamesTheBlockingSession(t *testing.T) {
 	t.Parallel()
 	database := testdb.NewEmpty(t)

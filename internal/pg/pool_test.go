@@ -103,6 +103,39 @@ func TestACallerThatLeavesCancelsItsStatement(t *testing.T) {
 	require.Zero(t, db.Stats().Failures, "a caller that leaves is no failure of the database")
 }
 
+// A pop that acknowledges runs in a transaction of several statements; whoever leaves in the middle must leave no lock behind.
+func TestACallerThatLeavesRollsItsTransactionBack(t *testing.T) {
+	t.Parallel()
+	db, database := setup(t)
+	pool := database.Pool(t)
+	push(t, db, segment("q", "p", "1"))
+	_, err := pool.Exec(t.Context(), `CREATE OR REPLACE FUNCTION queen.log_pop_specific_bin_v1(
+    p_queue TEXT, p_partition TEXT, p_group TEXT, p_budget INTEGER, p_lease_seconds INTEGER, p_worker TEXT, p_auto_ack BOOLEAN,
+    p_sub_mode TEXT DEFAULT 'all', p_sub_from TEXT DEFAULT '', p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
+RETURNS TABLE (meta JSONB, blobs BYTEA[]) LANGUAGE plpgsql VOLATILE AS $$ BEGIN
+    UPDATE queen.queues SET priority = 77;
+    PERFORM pg_sleep(60);
+END $$`)
+	require.NoError(t, err)
+	active := activeSessions(t, database)
+	ctx, leave := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		r := popRequest("q", "w")
+		r.Partition, r.AutoAck, r.Accept = "p", true, func(pg.Claim) error { return nil }
+		_, err := db.PopSpecific(ctx, r)
+		done <- err
+	}()
+	eventually(t, "the statement never started", func() bool { return active() == 1 })
+	leave()
+	require.ErrorIs(t, <-done, context.Canceled)
+	eventually(t, "a session is still inside its transaction", func() bool { return active() == 0 })
+	eventually(t, "the connection is not given back", func() bool { return db.Stats().InUse == 0 })
+	var priority int
+	require.NoError(t, pool.QueryRow(t.Context(), "UPDATE queen.queues SET name = name WHERE name = 'q' RETURNING priority").Scan(&priority), "a lock remains")
+	require.Zero(t, priority)
+}
+
 // A function that swallows the cancel request must not keep its caller, and its connection must not be used again.
 func TestAStatementThatIgnoresItsCancellationLosesItsConnection(t *testing.T) {
 	t.Parallel()

@@ -42,7 +42,8 @@ const (
 
 type sharedState struct {
 	Port int `json:"port"`
-	PID  int `json:"pid"`
+	// Supervisor is the process that stops the server.
+	Supervisor int `json:"supervisor"`
 }
 
 // shared joins this process to the server of the run, once.

@@ -19,9 +19,17 @@ const (
 	watchVariable     = "QUEEN_TESTDB_WATCH"     // value: the directory of a private server
 )
 
-// linger is how long the shared server outlives its last user. The go command starts the test processes of a run one after
-// another, with compilation in between.
-const linger = 20 * time.Second
+// lingerVariable shortens linger; the tests of this package do not want to wait.
+const lingerVariable = "QUEEN_TESTDB_LINGER"
+
+// linger is how long the shared server outlives its last user: 20 seconds, because the go command starts the test processes of
+// a run one after another, with compilation in between.
+func linger() time.Duration {
+	if d, err := time.ParseDuration(os.Getenv(lingerVariable)); err == nil {
+		return d
+	}
+	return 20 * time.Second
+}
 
 // A test binary has no other place where it could become something else before its tests run.
 func init() {
@@ -69,7 +77,7 @@ func supervise(dir string) error {
 	if err := server.start(dieWithParent); err != nil {
 		return err
 	}
-	if err := writeState(dir, sharedState{Port: server.port, PID: server.cmd.Process.Pid}); err != nil {
+	if err := writeState(dir, sharedState{Port: server.port, Supervisor: os.Getpid()}); err != nil {
 		_ = server.stop(syscall.SIGQUIT)
 		return err
 	}
@@ -99,7 +107,7 @@ func waitUntilUnused(users *os.File, exited <-chan struct{}) {
 			lastUsed = time.Now()
 			continue
 		}
-		if time.Since(lastUsed) >= linger {
+		if time.Since(lastUsed) >= linger() {
 			return
 		}
 		_ = syscall.Flock(int(users.Fd()), syscall.LOCK_UN)

@@ -2,7 +2,6 @@ package testdb
 
 import (
 	"errors"
-	"fmt"
 	"net/url"
 )
 
@@ -10,7 +9,7 @@ import (
 func withDatabase(connString, database string) (string, error) {
 	parsed, err := url.Parse(connString)
 	if err != nil || parsed.Scheme != "postgres" && parsed.Scheme != "postgresql" {
-		return "", fmt.Errorf("QUEEN_TEST_DATABASE_URL must be a postgres:// URL: %w", errors.Join(err))
+		return "", errors.New("QUEEN_TEST_DATABASE_URL must be a URL: postgres://user:password@host:port/database")
 	}
 	parsed.Path = "/" + database
 	return parsed.String(), nil
