@@ -46,10 +46,17 @@ type sharedState struct {
 	Supervisor int `json:"supervisor"`
 }
 
-// shared joins this process to the server of the run, once.
-var shared = sync.OnceValues(func() (string, error) {
+// A membership is this process's part in the server of the run.
+type membership struct {
+	url string
+	// users is the lock that counts this process. It is kept open until the process ends.
+	users *os.File
+}
+
+// shared joins the server of the run, once.
+var shared = sync.OnceValues(func() (membership, error) {
 	if url := os.Getenv("QUEEN_TEST_DATABASE_URL"); url != "" {
-		return url, nil
+		return membership{url: url}, nil
 	}
 	return join()
 })
@@ -57,11 +64,11 @@ var shared = sync.OnceValues(func() (string, error) {
 // serverURL returns the connection string of the maintenance database of the run's server.
 func serverURL(t testing.TB) string {
 	t.Helper()
-	url, err := shared()
+	member, err := shared()
 	if err != nil {
 		t.Fatalf("testdb: %v", err)
 	}
-	return url
+	return member.url
 }
 
 // sharedDir is one per account, so that parallel runs share a server.
@@ -81,40 +88,38 @@ func sharedDir() (string, error) {
 	return dir, nil
 }
 
-// join takes part in the running shared server, or starts one. The users lock is held until this process ends.
-func join() (string, error) {
+// join takes part in the running shared server, or starts one.
+func join() (membership, error) {
 	dir, err := sharedDir()
 	if err != nil {
-		return "", err
+		return membership{}, err
 	}
 	users, err := openLock(filepath.Join(dir, usersLock))
 	if err != nil {
-		return "", err
+		return membership{}, err
 	}
 	if err := flock(users, syscall.LOCK_SH); err != nil {
-		return "", err
+		return membership{}, err
 	}
-	joined = users
 	if url, ok := running(dir); ok {
-		return url, nil
+		return membership{url: url, users: users}, nil
 	}
 	start, err := openLock(filepath.Join(dir, startLock))
 	if err != nil {
-		return "", err
+		return membership{}, err
 	}
 	defer start.Close()
 	if err := flock(start, syscall.LOCK_EX); err != nil {
-		return "", err
+		return membership{}, err
 	}
-	// Somebody else may have started it while we waited.
-	if url, ok := running(dir); ok {
-		return url, nil
+	url, ok := running(dir) // somebody else may have started it while we waited
+	if !ok {
+		if url, err = startSupervisor(dir); err != nil {
+			return membership{}, err
+		}
 	}
-	return startSupervisor(dir)
+	return membership{url: url, users: users}, nil
 }
-
-// joined keeps the lock's file from being closed by the garbage collector.
-var joined *os.File
 
 // running says whether a supervised server answers.
 func running(dir string) (string, bool) {
