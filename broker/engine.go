@@ -73,6 +73,9 @@ func (b *Broker) newEngine(db *pg.DB) (*engine, error) {
 			gates.Wake(tenant, queue, "")
 		},
 		Admission: slots.Stats,
+		PushStats: pusher.Stats,
+		PopStats:  popper.Stats,
+		LongPolls: gates.WaitingByQueue,
 		Registry:  telemetry.NewRegistry(),
 	})
 	return &engine{pusher: pusher, popper: popper, flags: flags, handler: handler}, nil

@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 
-	"queenmq/internal/engine/admission"
 	"queenmq/internal/pg"
 )
 
@@ -70,9 +69,7 @@ func newMetrics(reg *prometheus.Registry, s *Server) *metrics {
 		}
 		m.answers[&routes[i]] = classes
 	}
-	if s.deps.Admission != nil {
-		reg.MustRegister(admissionCollector{s.deps.Admission})
-	}
+	reg.MustRegister(engineCollector{&s.deps})
 	return m
 }
 
@@ -83,82 +80,44 @@ func (m *metrics) answered(r *route, status int) {
 	}
 }
 
-var (
-	admissionBudget = prometheus.NewDesc("queen_admission_budget", "Most write transactions in flight.", nil, nil)
-	admissionFlight = prometheus.NewDesc("queen_admission_inflight", "Write transactions in flight, by lane.", []string{"lane"}, nil)
-	admissionQueue  = prometheus.NewDesc("queen_admission_waiting", "Requests that wait for a slot, by lane.", []string{"lane"}, nil)
-	admissionWaits  = prometheus.NewDesc("queen_admission_waits_total", "Requests that had to wait for a slot, by lane.", []string{"lane"}, nil)
-)
-
-// laneNames are the values of the lane label.
-var laneNames = map[admission.Lane]string{
-	admission.Push: "push", admission.Pop: "pop", admission.Ack: "ack", admission.Maintenance: "maint",
+// processFigures is the older JSON shape of the metrics. What has no source stays zero in it, as clients know it.
+type processFigures struct {
+	Uptime   int64        `json:"uptime"`
+	Requests runningTotal `json:"requests"`
+	Messages runningTotal `json:"messages"`
+	Database struct {
+		PoolSize int `json:"poolSize"`
+		Idle     int `json:"idleConnections"`
+		Waiting  int `json:"waitingRequests"`
+	} `json:"database"`
+	Memory struct {
+		RSS          int64 `json:"rss"`
+		HeapTotal    int64 `json:"heapTotal"`
+		HeapUsed     int64 `json:"heapUsed"`
+		External     int64 `json:"external"`
+		ArrayBuffers int64 `json:"arrayBuffers"`
+	} `json:"memory"`
+	CPU struct {
+		User   int64 `json:"user"`
+		System int64 `json:"system"`
+	} `json:"cpu"`
 }
 
-// An admissionCollector reads all figures of the admission controller at one moment.
-type admissionCollector struct{ stats func() admission.Stats }
-
-func (c admissionCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range [...]*prometheus.Desc{admissionBudget, admissionFlight, admissionQueue, admissionWaits} {
-		descs <- desc
-	}
+type runningTotal struct {
+	Total int64 `json:"total"`
+	Rate  int64 `json:"rate"`
 }
 
-func (c admissionCollector) Collect(metrics chan<- prometheus.Metric) {
-	stats := c.stats()
-	metrics <- prometheus.MustNewConstMetric(admissionBudget, prometheus.GaugeValue, float64(stats.Budget))
-	for lane, name := range laneNames {
-		figures := stats.Lanes[lane]
-		metrics <- prometheus.MustNewConstMetric(admissionFlight, prometheus.GaugeValue, float64(figures.InFlight), name)
-		metrics <- prometheus.MustNewConstMetric(admissionQueue, prometheus.GaugeValue, float64(figures.Waiting), name)
-		metrics <- prometheus.MustNewConstMetric(admissionWaits, prometheus.CounterValue, float64(figures.Saturated), name)
-	}
-}
-
-// metricsJSON answers the older JSON shape. What has no source is zero there, as clients know it.
+// metricsJSON answers the basic figures of this process.
 func (s *Server) metricsJSON(w http.ResponseWriter, _ *http.Request) error {
 	m, pool := s.metrics, s.deps.Store.Stats()
-	type total struct {
-		Total int64 `json:"total"`
-		Rate  int64 `json:"rate"`
-	}
-	return writeValue(w, http.StatusOK, struct {
-		Uptime   int64 `json:"uptime"`
-		Requests total `json:"requests"`
-		Messages total `json:"messages"`
-		Database struct {
-			PoolSize int `json:"poolSize"`
-			Idle     int `json:"idleConnections"`
-			Waiting  int `json:"waitingRequests"`
-		} `json:"database"`
-		Memory struct {
-			RSS          int64 `json:"rss"`
-			HeapTotal    int64 `json:"heapTotal"`
-			HeapUsed     int64 `json:"heapUsed"`
-			External     int64 `json:"external"`
-			ArrayBuffers int64 `json:"arrayBuffers"`
-		} `json:"memory"`
-		CPU struct {
-			User   int64 `json:"user"`
-			System int64 `json:"system"`
-		} `json:"cpu"`
-	}{
-		Uptime:   int64(time.Since(s.started).Seconds()),
-		Requests: total{Total: m.pushRequests.Load() + m.popRequests.Load() + m.ackRequests.Load()},
-		Messages: total{Total: m.pushMessages.Load() + m.popMessages.Load() + m.ackMessages.Load()},
-		Database: struct {
-			PoolSize int `json:"poolSize"`
-			Idle     int `json:"idleConnections"`
-			Waiting  int `json:"waitingRequests"`
-		}{pool.Max, pool.Idle, pool.Waiting},
-		Memory: struct {
-			RSS          int64 `json:"rss"`
-			HeapTotal    int64 `json:"heapTotal"`
-			HeapUsed     int64 `json:"heapUsed"`
-			External     int64 `json:"external"`
-			ArrayBuffers int64 `json:"arrayBuffers"`
-		}{RSS: residentBytes()},
-	})
+	var figures processFigures
+	figures.Uptime = int64(time.Since(s.started).Seconds())
+	figures.Requests.Total = m.pushRequests.Load() + m.popRequests.Load() + m.ackRequests.Load()
+	figures.Messages.Total = m.pushMessages.Load() + m.popMessages.Load() + m.ackMessages.Load()
+	figures.Database.PoolSize, figures.Database.Idle, figures.Database.Waiting = pool.Max, pool.Idle, pool.Waiting
+	figures.Memory.RSS = residentBytes()
+	return writeValue(w, http.StatusOK, figures)
 }
 
 // metricsPrometheus answers everything in the registry in the text format.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"sync"
@@ -104,14 +105,18 @@ func (s *Server) appendVerdict(dst []byte, r *http.Request, index int, item *pus
 		dst = append(dst, `,"trace_id":`...)
 		dst = appendUUID(dst, item.TraceID.UUID)
 	}
+	depth, limit, remaining := v.Depth, v.Limit, v.Remaining
 	if v.Status == push.StatusFailed {
 		dst = s.appendItemFault(dst, r, v)
+		if full, ok := errors.AsType[*push.QueueFullError](v.Err); ok {
+			depth, limit, remaining = full.Depth, full.Limit, full.Remaining
+		}
 	}
-	if v.Limit > 0 {
+	if limit > 0 {
 		dst = append(dst, `,"queueDepth":`...)
-		dst = strconv.AppendInt(dst, v.Depth, 10)
+		dst = strconv.AppendInt(dst, depth, 10)
 		dst = append(dst, `,"remainingCapacity":`...)
-		dst = strconv.AppendInt(dst, max(v.Remaining, 0), 10)
+		dst = strconv.AppendInt(dst, max(remaining, 0), 10)
 	}
 	return append(dst, '}')
 }

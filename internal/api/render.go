@@ -97,9 +97,6 @@ func appendUUID(dst []byte, id uuid.UUID) []byte {
 	return append(dst, '"')
 }
 
-// appendBool appends true or false.
-func appendBool(dst []byte, b bool) []byte { return strconv.AppendBool(dst, b) }
-
 // appendError appends the error object every client knows.
 func appendError(dst []byte, text string, c code) []byte {
 	dst = append(dst, `{"error":`...)

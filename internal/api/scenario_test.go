@@ -94,7 +94,7 @@ func TestScenarios(t *testing.T) {
 		},
 		{name: "PushFull", method: "POST", path: "/api/v1/push", body: one, world: world{push: func(context.Context, push.Request) ([]push.Verdict, error) {
 			err := &push.QueueFullError{Queue: "q", Depth: 10, Limit: 10}
-			return []push.Verdict{{Status: push.StatusFailed, MessageID: messageID, TransactionID: "t", Err: err, Depth: 10, Limit: 10}}, nil
+			return []push.Verdict{{Status: push.StatusFailed, MessageID: messageID, TransactionID: "t", Err: err}}, nil
 		}}, status: 201, contains: []string{`"status":"failed","error":"Queue 'q' is full. Max capacity reached.","code":"QUEUE_FULL","queueDepth":10,"remainingCapacity":0`}},
 		{name: "PushBounded", method: "POST", path: "/api/v1/push", body: one, world: world{push: func(context.Context, push.Request) ([]push.Verdict, error) {
 			return []push.Verdict{{Status: push.StatusQueued, MessageID: messageID, TransactionID: "t", Depth: 3, Limit: 10, Remaining: 7}}, nil

@@ -94,6 +94,11 @@ type Deps struct {
 	QueueChanged func(tenant uuid.UUID, queue string)
 	// Admission gives the figures of the admission controller for the metrics. Nil leaves its families out.
 	Admission func() admission.Stats
+	// PushStats, PopStats and LongPolls (waiting polls by queue) give the figures of the engine for the metrics. Nil leaves their
+	// families out.
+	PushStats func() push.Stats
+	PopStats  func() pop.Stats
+	LongPolls func() map[string]int
 	// Registry collects the metrics of /metrics/prometheus; the API registers its own families in it. Nil makes a new one.
 	Registry *prometheus.Registry
 }

@@ -178,11 +178,12 @@ BEGIN
             RAISE EXCEPTION 'QMULTI resolved % of % segments (empty/unknown queue or partition)', v_n - v_missing, v_n
                 USING ERRCODE = 'QU002';
         END IF;
-        -- Only here: an unconditional ON CONFLICT per push would convoy on the queue row.
+        -- Only here: an unconditional ON CONFLICT per push would convoy on the queue row. An empty queue name is refused, the empty
+        -- partition name is a real one.
         INSERT INTO queen.queues (tenant_id, name, namespace, task)
         SELECT DISTINCT s.tenant, s.queue, split_part(s.queue, '.', 1), split_part(s.queue, '.', 2)
           FROM unnest(p_tenants, p_queues, p_partitions) AS s(tenant, queue, part)
-         WHERE COALESCE(s.queue, '') <> '' AND COALESCE(s.part, '') <> ''
+         WHERE COALESCE(s.queue, '') <> '' AND s.part IS NOT NULL
            AND NOT EXISTS (SELECT 1 FROM queen.queues q WHERE q.tenant_id = s.tenant AND q.name = s.queue)
          ORDER BY s.tenant, s.queue
             ON CONFLICT (tenant_id, name) DO NOTHING;
@@ -190,7 +191,7 @@ BEGIN
         SELECT DISTINCT q.id, s.part
           FROM unnest(p_tenants, p_queues, p_partitions) AS s(tenant, queue, part)
           JOIN queen.queues q ON q.tenant_id = s.tenant AND q.name = s.queue
-         WHERE COALESCE(s.part, '') <> ''
+         WHERE s.part IS NOT NULL
            AND NOT EXISTS (SELECT 1 FROM queen.log_partitions p WHERE p.queue_id = q.id AND p.name = s.part)
          ORDER BY q.id, s.part
             ON CONFLICT (queue_id, name) DO NOTHING;

@@ -101,6 +101,18 @@ func (g *Gates) Size() (queues, tenants int) {
 	return len(g.queues), len(g.discovery)
 }
 
+// WaitingByQueue returns how many long polls are subscribed to each queue, for metrics. Queues of the same name are summed over
+// tenants; queues without long polls are left out.
+func (g *Gates) WaitingByQueue() map[string]int {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	waiting := make(map[string]int, len(g.queues))
+	for key, one := range g.queues {
+		waiting[key.queue] += one.waiters
+	}
+	return waiting
+}
+
 // Waiting returns how many long polls are subscribed to a queue, for metrics.
 func (g *Gates) Waiting(tenant uuid.UUID, queue string) int {
 	g.mu.RLock()

@@ -1,0 +1,112 @@
+package api
+
+import (
+	"math"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"queenmq/internal/engine/admission"
+	"queenmq/internal/engine/push"
+)
+
+func engineDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+var (
+	admissionBudget   = engineDesc("queen_admission_budget", "Most write transactions in flight.")
+	admissionInFlight = engineDesc("queen_admission_inflight", "Write transactions in flight.", "lane")
+	admissionWaiting  = engineDesc("queen_admission_waiting", "Requests that wait for a slot.", "lane")
+	admissionWaits    = engineDesc("queen_admission_waits_total", "Requests that had to wait for a slot.", "lane")
+
+	batchesFired   = engineDesc("queen_batches_fired_total", "Commits that stored what requests had in common.", "op")
+	batchItems     = engineDesc("queen_batch_items_fired_total", "Messages stored by those commits.", "op")
+	itemsPerBatch  = engineDesc("queen_fusion_items_per_batch", "Messages a commit, on average since the start.", "op")
+	batchRoundTrip = engineDesc("queen_batch_rtt_milliseconds", "Time of a call of the database, estimated from a histogram since the start.", "op", "quantile")
+
+	popTargeted    = engineDesc("queen_pop_targeted_total", "Claims of named partitions.")
+	popWildcard    = engineDesc("queen_pop_wildcard_total", "Claims that searched a queue.")
+	popUndecodable = engineDesc("queen_pop_undecodable_segments_total", "Stored segments that could not be read, once per attempt.")
+	longPolls      = engineDesc("queen_parked_long_polls", "Long polls that wait for a queue.", "queue")
+)
+
+// laneNames are the values of the lane label.
+var laneNames = map[admission.Lane]string{
+	admission.Push: "push", admission.Pop: "pop", admission.Ack: "ack", admission.Maintenance: "maint",
+}
+
+// An engineCollector reads the figures of the engine at the moment they are asked for.
+type engineCollector struct{ deps *Deps }
+
+// Describe names every family, also those that a broker without the part leaves out.
+func (c engineCollector) Describe(descs chan<- *prometheus.Desc) {
+	for _, desc := range [...]*prometheus.Desc{
+		admissionBudget, admissionInFlight, admissionWaiting, admissionWaits, batchesFired, batchItems, itemsPerBatch, batchRoundTrip,
+		popTargeted, popWildcard, popUndecodable, longPolls,
+	} {
+		descs <- desc
+	}
+}
+
+// Collect sends the figures of the parts that are there.
+func (c engineCollector) Collect(metrics chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	counter := func(desc *prometheus.Desc, value float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, value, labels...)
+	}
+	if c.deps.Admission != nil {
+		stats := c.deps.Admission()
+		gauge(admissionBudget, float64(stats.Budget))
+		for lane, name := range laneNames {
+			figures := stats.Lanes[lane]
+			gauge(admissionInFlight, float64(figures.InFlight), name)
+			gauge(admissionWaiting, float64(figures.Waiting), name)
+			counter(admissionWaits, float64(figures.Saturated), name)
+		}
+	}
+	if c.deps.PushStats != nil {
+		stats := c.deps.PushStats()
+		counter(batchesFired, float64(stats.Commits), "push")
+		counter(batchItems, float64(stats.Frames), "push")
+		gauge(itemsPerBatch, float64(stats.Frames)/math.Max(float64(stats.Commits), 1), "push")
+		gauge(batchRoundTrip, roundTrip(stats, 0.5), "push", "0.5")
+		gauge(batchRoundTrip, roundTrip(stats, 0.99), "push", "0.99")
+	}
+	if c.deps.PopStats != nil {
+		stats := c.deps.PopStats()
+		counter(popTargeted, float64(stats.Targeted))
+		counter(popWildcard, float64(stats.Wildcard))
+		counter(popUndecodable, float64(stats.Undecodable))
+	}
+	if c.deps.LongPolls != nil {
+		for queue, waiting := range c.deps.LongPolls() {
+			gauge(longPolls, float64(waiting), queue)
+		}
+	}
+}
+
+// roundTrip estimates a quantile in milliseconds: it lies in the bucket where that share of the calls is reached, as far
+// into it as the calls of the bucket are used up. 0 without calls; beyond the last bound that bound.
+func roundTrip(stats push.Stats, quantile float64) float64 {
+	total := uint64(0)
+	for _, n := range stats.RoundTrips {
+		total += n
+	}
+	if total == 0 {
+		return 0
+	}
+	rank := quantile * float64(total)
+	below, lower := 0.0, time.Duration(0)
+	for i, upper := range stats.RoundTripBounds {
+		n := float64(stats.RoundTrips[i])
+		if n > 0 && below+n >= rank {
+			within := float64(upper-lower) * (rank - below) / n
+			return (float64(lower) + within) / float64(time.Millisecond)
+		}
+		below, lower = below+n, upper
+	}
+	return float64(lower) / float64(time.Millisecond)
+}
