@@ -10,13 +10,17 @@ BUILDVCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo auto || echo fals
 TOOL := go tool -modfile=tools/go.mod
 FUZZTIME ?= 30s
 
-.PHONY: run build test check lint fuzz bench-quick clean
+.PHONY: run quickstart build test check lint fuzz bench-quick clean
 
 ## run: install what is missing, build, and serve on port 6632
 run:
 	@tools/setup.sh run
 	@$(MAKE) --no-print-directory build
 	@exec bin/queen serve
+
+## quickstart: send a file through the running broker and compare what comes out
+quickstart:
+	@go run ./examples/quickstart
 
 ## build: bin/queen
 build:
