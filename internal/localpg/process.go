@@ -54,7 +54,10 @@ func (p *process) listen(output *os.File, log *slog.Logger) {
 	for {
 		line, tooLong, err := lines.ReadLine()
 		if text := strings.TrimRight(string(line), " "); text != "" {
-			severity, _, _ := strings.Cut(text, ":")
+			severity, message, _ := strings.Cut(text, ":")
+			if strings.HasPrefix(strings.TrimSpace(message), "terminating connection") {
+				severity = "LOG" // a session that a shutdown cut
+			}
 			switch severity {
 			case "LOG", "INFO", "NOTICE", "ERROR":
 				level = slog.LevelDebug
