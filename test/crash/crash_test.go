@@ -1,0 +1,139 @@
+// Package crash kills brokers and databases in the middle of work and asks afterwards whether the promises held: what was
+// answered "queued" is delivered, what was acknowledged does not come back, order per lane stands.
+package crash
+
+import (
+	"context"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"queenmq/internal/testdb"
+	"queenmq/test/stack"
+	"queenmq/test/wire"
+	"queenmq/test/workload"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	stack.RemoveBinary()
+	os.Exit(code)
+}
+
+// runLimit bounds one whole run; the work takes seconds, the rest is for a loaded machine.
+const runLimit = 3 * time.Minute
+
+func TestKilledBrokerLosesNothing(t *testing.T) {
+	t.Parallel()
+	database := testdb.New(t)
+	broker := stack.StartProcess(t, database.ConnString())
+	run(t, database.Pool(t), broker.URL, func(context.Context) {
+		broker.Kill()
+		broker.Start(t)
+	})
+}
+
+func TestCrashedDatabaseLosesNothing(t *testing.T) {
+	t.Parallel()
+	server := testdb.StartServer(t, testdb.ServerOptions{})
+	database := testdb.OnServer(server, "postgres")
+	broker := stack.StartProcess(t, database.ConnString())
+	run(t, database.Pool(t), broker.URL, func(context.Context) {
+		server.Stop(t, "immediate")
+		server.Start(t)
+	})
+}
+
+func TestBothCrashTogetherLosesNothing(t *testing.T) {
+	t.Parallel()
+	server := testdb.StartServer(t, testdb.ServerOptions{})
+	database := testdb.OnServer(server, "postgres")
+	broker := stack.StartProcess(t, database.ConnString())
+	run(t, database.Pool(t), broker.URL, func(context.Context) {
+		server.Stop(t, "immediate")
+		broker.Kill()
+		server.Start(t)
+		broker.Start(t)
+	})
+}
+
+// crashes is how often each run is interrupted.
+const crashes = 4
+
+// run drives the workload while crash is called again and again, then holds the record against the promises.
+func run(t *testing.T, db *pgxpool.Pool, url string, crash func(context.Context)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), runLimit)
+	defer cancel()
+	client := wire.NewClient(url, 128)
+	defer client.Close()
+	cfg := workload.Config{
+		Queue: "crash.test", Partitions: 8, Messages: 1500, Consumers: 3, Groups: []string{"billing", "mail"}, Lease: 2, Misbehave: 0.1, Seed: 11,
+	}
+	var left atomic.Int64
+	left.Store(crashes)
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		for ; left.Load() > 0 && ctx.Err() == nil; left.Add(-1) {
+			waitForProgress(ctx, db, cfg, crashes-left.Load()+1)
+			crash(ctx)
+		}
+	}()
+	history, err := workload.Run(ctx, cfg, func() *wire.Client { return client }, func(ctx context.Context) (bool, error) {
+		done, err := atEnd(ctx, db, cfg)
+		return done && left.Load() <= 0, err
+	})
+	<-finished
+	require.NoError(t, err, "the run did not finish")
+	require.Empty(t, history.Violations(deadLetters(t, db)))
+	t.Logf("%d batches delivered, %d calls repeated over %d crashes", history.Deliveries(), history.Failures(), crashes)
+}
+
+// waitForProgress returns once the given share (in fifths) of all messages is stored, so that crashes fall into the work.
+func waitForProgress(ctx context.Context, db *pgxpool.Pool, cfg workload.Config, fifths int64) {
+	want := int64(cfg.Partitions*cfg.Messages) * fifths / 5
+	for ctx.Err() == nil {
+		var stored int64
+		err := db.QueryRow(ctx, `SELECT COALESCE(sum(last_offset + 1), 0)::bigint FROM queen.log_partitions`).Scan(&stored)
+		if err == nil && stored >= want {
+			return
+		}
+		time.Sleep(5 * time.Millisecond) // poll of a condition, bounded by ctx
+	}
+}
+
+// atEnd says whether every group stands behind the last message of every partition.
+func atEnd(ctx context.Context, db *pgxpool.Pool, cfg workload.Config) (bool, error) {
+	var done bool
+	err := db.QueryRow(ctx, `
+		SELECT count(*) = $1 * $2::int AND COALESCE(bool_and(c.committed = p.last_offset AND p.last_offset + 1 >= $3), false)
+		FROM queen.log_partitions p JOIN queen.queues q ON q.id = p.queue_id
+		JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = ANY($4)
+		WHERE q.name = $5`, cfg.Partitions, len(cfg.Groups), cfg.Messages, cfg.Groups, cfg.Queue).Scan(&done)
+	return done, err
+}
+
+// deadLetters lists the sequence numbers of dead letters by group and partition. Offsets are sequence numbers here: each
+// partition has one producer that pushes in order.
+func deadLetters(t *testing.T, db *pgxpool.Pool) map[string][]int {
+	t.Helper()
+	rows, err := db.Query(t.Context(), `SELECT d.consumer_group || E'\x01' || p.name, d."offset" FROM queen.log_dlq d JOIN queen.log_partitions p ON p.id = d.partition_id`)
+	require.NoError(t, err)
+	out := map[string][]int{}
+	var key string
+	var offset int
+	_, err = pgx.ForEachRow(rows, []any{&key, &offset}, func() error {
+		key := strings.Replace(key, "\x01", "\x00", 1)
+		out[key] = append(out[key], offset)
+		return nil
+	})
+	require.NoError(t, err)
+	return out
+}
