@@ -19,6 +19,8 @@ type result struct {
 	messages int64
 	calls    int64
 	elapsed  time.Duration
+	// counted is every message of the run, warm-up included: the base of the counters below.
+	counted int64
 	// p50 and p99 are call latencies.
 	p50, p99 time.Duration
 	// commits and walBytes are the database's own counts over the run.
@@ -30,9 +32,16 @@ type result struct {
 // rate is messages per second.
 func (r result) rate() float64 { return float64(r.messages) / r.elapsed.Seconds() }
 
-// cpuPerMillion is processor seconds of broker and database together for a million messages.
-func (r result) cpuPerMillion() float64 {
-	return (r.brokerCPU + r.databaseCPU) / float64(r.messages) * 1e6
+// add sets the counters of the run from readings around it.
+func (r *result) add(before, after counters) {
+	r.commits, r.walBytes = after.commits-before.commits, after.walBytes-before.walBytes
+	r.brokerCPU, r.databaseCPU = after.brokerCPU-before.brokerCPU, after.databaseCPU-before.databaseCPU
+}
+
+// counters are readings of database and processors that only grow.
+type counters struct {
+	commits, walBytes      int64
+	brokerCPU, databaseCPU float64
 }
 
 // A worker makes one call and returns the number of messages it moved. It is called by one goroutine at a time.
@@ -59,6 +68,7 @@ func run(ctx context.Context, name string, warmUp, length time.Duration, workers
 					}
 					return
 				}
+				tallies[i].counted += int64(n)
 				if done := time.Now(); asked.After(begin) {
 					tallies[i].add(n, done.Sub(asked), done)
 				}
@@ -77,9 +87,9 @@ var errDrained = errors.New("nothing left")
 
 // A tally is one worker's count. Latencies are sampled without bias when there are more than a reservoir holds.
 type tally struct {
-	messages, calls int64
-	latencies       []time.Duration
-	last            time.Time
+	messages, calls, counted int64
+	latencies                []time.Duration
+	last                     time.Time
 }
 
 const reservoir = 20_000
@@ -102,6 +112,7 @@ func merge(name string, begin time.Time, tallies []tally) result {
 	for _, t := range tallies {
 		out.messages += t.messages
 		out.calls += t.calls
+		out.counted += t.counted
 		all = append(all, t.latencies...)
 		if t.last.After(last) {
 			last = t.last

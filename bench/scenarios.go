@@ -248,10 +248,3 @@ func (b *bench) stored(ctx context.Context, queue string) (int64, error) {
 	}
 	return pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
 }
-
-// databaseCounters returns commits and WAL bytes since the server started.
-func (b *bench) databaseCounters(ctx context.Context) (commits, walBytes int64, err error) {
-	err = b.pool.QueryRow(ctx, `SELECT (SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()),
-		pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint`).Scan(&commits, &walBytes)
-	return commits, walBytes, err
-}
