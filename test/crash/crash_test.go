@@ -5,12 +5,10 @@ package crash
 import (
 	"context"
 	"os"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -87,12 +85,14 @@ func run(t *testing.T, db *pgxpool.Pool, url string, crash func(context.Context)
 		}
 	}()
 	history, err := workload.Run(ctx, cfg, func() *wire.Client { return client }, func(ctx context.Context) (bool, error) {
-		done, err := atEnd(ctx, db, cfg)
+		done, err := workload.AtEnd(ctx, db, cfg)
 		return done && left.Load() <= 0, err
 	})
 	<-finished
 	require.NoError(t, err, "the run did not finish")
-	require.Empty(t, history.Violations(deadLetters(t, db)))
+	deadLetters, err := workload.DeadLetters(ctx, db)
+	require.NoError(t, err)
+	require.Empty(t, history.Violations(deadLetters))
 	t.Logf("%d batches delivered, %d calls repeated over %d crashes", history.Deliveries(), history.Failures(), crashes)
 }
 
@@ -107,33 +107,4 @@ func waitForProgress(ctx context.Context, db *pgxpool.Pool, cfg workload.Config,
 		}
 		time.Sleep(5 * time.Millisecond) // poll of a condition, bounded by ctx
 	}
-}
-
-// atEnd says whether every group stands behind the last message of every partition.
-func atEnd(ctx context.Context, db *pgxpool.Pool, cfg workload.Config) (bool, error) {
-	var done bool
-	err := db.QueryRow(ctx, `
-		SELECT count(*) = $1 * $2::int AND COALESCE(bool_and(c.committed = p.last_offset AND p.last_offset + 1 >= $3), false)
-		FROM queen.log_partitions p JOIN queen.queues q ON q.id = p.queue_id
-		JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = ANY($4)
-		WHERE q.name = $5`, cfg.Partitions, len(cfg.Groups), cfg.Messages, cfg.Groups, cfg.Queue).Scan(&done)
-	return done, err
-}
-
-// deadLetters lists the sequence numbers of dead letters by group and partition. Offsets are sequence numbers here: each
-// partition has one producer that pushes in order.
-func deadLetters(t *testing.T, db *pgxpool.Pool) map[string][]int {
-	t.Helper()
-	rows, err := db.Query(t.Context(), `SELECT d.consumer_group || E'\x01' || p.name, d."offset" FROM queen.log_dlq d JOIN queen.log_partitions p ON p.id = d.partition_id`)
-	require.NoError(t, err)
-	out := map[string][]int{}
-	var key string
-	var offset int
-	_, err = pgx.ForEachRow(rows, []any{&key, &offset}, func() error {
-		key := strings.Replace(key, "\x01", "\x00", 1)
-		out[key] = append(out[key], offset)
-		return nil
-	})
-	require.NoError(t, err)
-	return out
 }
