@@ -72,7 +72,7 @@ func run(t *testing.T, db *pgxpool.Pool, url string, crash func(context.Context)
 	client := wire.NewClient(url, 128)
 	defer client.Close()
 	cfg := workload.Config{
-		Queue: "crash.test", Partitions: 8, Messages: 1500, Consumers: 3, Groups: []string{"billing", "mail"}, Lease: 2, Misbehave: 0.1, Seed: 11,
+		Queue: "crash.test", Partitions: 8, Messages: 800, Consumers: 3, Groups: []string{"billing", "mail"}, Lease: 2, Misbehave: 0.03, Seed: 11,
 	}
 	var left atomic.Int64
 	left.Store(crashes)

@@ -149,12 +149,24 @@ type Renewal struct {
 	NewExpiresAt *string `json:"newExpiresAt"`
 }
 
-// Push sends items in one request. The body is assembled by hand so that payload bytes are not touched.
+// Push sends items in one request.
 func (c *Client) Push(ctx context.Context, items []PushItem) ([]PushVerdict, error) {
-	body := []byte(`{"items":[`)
+	body, err := appendItems([]byte(`{"items":`), items)
+	if err != nil {
+		return nil, err
+	}
+	var verdicts []PushVerdict
+	_, err = c.Do(ctx, http.MethodPost, "/api/v1/push", append(body, '}'), &verdicts)
+	return verdicts, err
+}
+
+// appendItems appends a JSON array of items. It is made by hand because json.Marshal compacts a raw payload, and payloads
+// must arrive byte for byte.
+func appendItems(dst []byte, items []PushItem) ([]byte, error) {
+	dst = append(dst, '[')
 	for i, item := range items {
 		if i > 0 {
-			body = append(body, ',')
+			dst = append(dst, ',')
 		}
 		payload := item.Payload
 		item.Payload = json.RawMessage("0")
@@ -162,14 +174,10 @@ func (c *Client) Push(ctx context.Context, items []PushItem) ([]PushVerdict, err
 		if err != nil {
 			return nil, err
 		}
-		body = append(body, bytes.TrimSuffix(head, []byte("0}"))...)
-		body = append(body, payload...)
-		body = append(body, '}')
+		dst = append(dst, bytes.TrimSuffix(head, []byte("0}"))...)
+		dst = append(append(dst, payload...), '}')
 	}
-	body = append(body, "]}"...)
-	var verdicts []PushVerdict
-	_, err := c.Do(ctx, http.MethodPost, "/api/v1/push", body, &verdicts)
-	return verdicts, err
+	return append(dst, ']'), nil
 }
 
 // Pop asks for messages; nil means that there were none.
@@ -219,13 +227,28 @@ func (c *Client) Ack(ctx context.Context, group string, items []AckItem) ([]AckR
 
 // Transaction runs operations atomically.
 func (c *Client) Transaction(ctx context.Context, operations []Operation) (TransactionAnswer, error) {
-	body, err := json.Marshal(map[string]any{"operations": operations})
-	if err != nil {
-		return TransactionAnswer{}, err
+	body := []byte(`{"operations":[`)
+	for i, operation := range operations {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		var err error
+		if body, err = operation.append(body); err != nil {
+			return TransactionAnswer{}, err
+		}
 	}
 	var answer TransactionAnswer
-	_, err = c.Do(ctx, http.MethodPost, "/api/v1/transaction", body, &answer)
+	_, err := c.Do(ctx, http.MethodPost, "/api/v1/transaction", append(body, "]}"...), &answer)
 	return answer, err
+}
+
+func (o Operation) append(dst []byte) ([]byte, error) {
+	if o.Type == "push" {
+		dst, err := appendItems(append(dst, `{"type":"push","items":`...), o.Items)
+		return append(dst, '}'), err
+	}
+	text, err := json.Marshal(o)
+	return append(dst, text...), err
 }
 
 // Extend lengthens every live lease under leaseID.

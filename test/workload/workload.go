@@ -106,7 +106,7 @@ func (h *History) produce(ctx context.Context, client func() *wire.Client, parti
 		}
 		verdicts, err := client().Push(ctx, items)
 		if err != nil || !allStored(verdicts) {
-			h.failures.Add(1)
+			h.failed(ctx)
 			pause(ctx, 20*time.Millisecond)
 			continue
 		}
@@ -114,6 +114,13 @@ func (h *History) produce(ctx context.Context, client func() *wire.Client, parti
 		h.mu.Lock()
 		h.pushed[partition] = next
 		h.mu.Unlock()
+	}
+}
+
+// failed counts a failed call, unless it failed because the run is over.
+func (h *History) failed(ctx context.Context) {
+	if ctx.Err() == nil {
+		h.failures.Add(1)
 	}
 }
 
@@ -134,7 +141,7 @@ func (h *History) consume(ctx context.Context, client func() *wire.Client, group
 			Wait: true, Timeout: 500 * time.Millisecond, LeaseSeconds: h.cfg.Lease, Mode: "all",
 		})
 		if err != nil {
-			h.failures.Add(1)
+			h.failed(ctx)
 			pause(ctx, 20*time.Millisecond)
 			continue
 		}
@@ -183,7 +190,7 @@ func (h *History) settle(ctx context.Context, client *wire.Client, group string,
 	}
 	results, err := client.Ack(ctx, group, items)
 	if err != nil || len(results) != len(items) {
-		h.failures.Add(1)
+		h.failed(ctx)
 		return
 	}
 	at := h.clock.Add(1)
