@@ -121,7 +121,7 @@ func (s *stand) scenario(ctx context.Context, name, queue string) (result, error
 		if _, err := run(ctx, name, 0, s.options.length, b.push(queue, 100, s.options.producers)); err != nil {
 			return result{}, err
 		}
-		backlog, err := b.stored(ctx, queue)
+		backlog, err := b.settled(ctx, queue)
 		if err != nil {
 			return result{}, err
 		}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -238,6 +239,22 @@ func (l *ledger) verify() (lost, repeated int64) {
 	}
 	return l.want - int64(len(l.times)), repeated
 }
+
+// settled waits until the queue no longer grows and returns what it holds: calls that the end of a run cut off may still
+// commit for a moment.
+func (b *bench) settled(ctx context.Context, queue string) (int64, error) {
+	for last := int64(-1); ; {
+		n, err := b.stored(ctx, queue)
+		if err != nil || n == last {
+			return n, err
+		}
+		last = n
+		time.Sleep(settleTime) // what is being waited for gives no signal; bounded by the calls in flight
+	}
+}
+
+// settleTime is well above the time of a commit under the load of these scenarios.
+const settleTime = 500 * time.Millisecond
 
 // stored is the number of messages that the database holds of a queue.
 func (b *bench) stored(ctx context.Context, queue string) (int64, error) {
