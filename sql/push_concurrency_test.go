@@ -13,14 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A session is one connection whose transaction the test holds open.
-type session struct {
+// A heldSession is one connection whose transaction the test holds open.
+type heldSession struct {
 	pgx.Tx
 	pid uint32
 }
 
 // begin opens a transaction that is rolled back at the end of the test unless it ended before.
-func (l pushLog) begin(t *testing.T) session {
+func (l pushLog) begin(t *testing.T) heldSession {
 	t.Helper()
 	conn, err := pgx.ConnectConfig(t.Context(), l.Config().ConnConfig.Copy())
 	require.NoError(t, err)
@@ -31,11 +31,11 @@ func (l pushLog) begin(t *testing.T) session {
 		_ = tx.Rollback(ctx)
 		_ = conn.Close(ctx)
 	})
-	return session{tx, conn.PgConn().PID()}
+	return heldSession{tx, conn.PgConn().PID()}
 }
 
 // waitBlocked returns once the session waits for a lock that another session holds.
-func (l pushLog) waitBlocked(t *testing.T, s session) {
+func (l pushLog) waitBlocked(t *testing.T, s heldSession) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return scan[bool](t, l, `SELECT cardinality(pg_blocking_pids($1::int)) > 0`, s.pid)
@@ -303,9 +303,9 @@ func TestCleanupStepsOverAPartitionInUse(t *testing.T) {
 	require.Equal(t, []uuid.UUID{partitions[1]}, scan[[]uuid.UUID](t, log, `SELECT array_agg(id) FROM queen.log_partitions`))
 }
 
-var _ querier = session{}
+var _ querier = heldSession{}
 
 // Exec and QueryRow of a session use a context that outlives the test's own waiting, so that a rollback can still be sent.
-func (s session) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+func (s heldSession) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	return s.Tx.Exec(context.WithoutCancel(ctx), sql, args...)
 }
