@@ -70,7 +70,7 @@ func TestOffsetsBecomeVisibleInOrder(t *testing.T) {
 			verdicts, err := push(first, parcel{queue: "q", partition: "a", ids: ids("1", "2")})
 			require.NoError(t, err)
 			require.EqualValues(t, 1, *verdicts[0].BaseOffset)
-			waiting := later(func() ([]verdict, error) {
+			waiting := later(func() ([]pushVerdict, error) {
 				return push(second, parcel{queue: "q", partition: "b", ids: ids("x")}, parcel{queue: "q", partition: "a", ids: ids("2", "3")})
 			})
 			log.waitBlocked(t, second)
@@ -97,7 +97,7 @@ func TestConcurrentPushesOfOneIDStoreItOnce(t *testing.T) {
 	t.Parallel()
 	log := newPushLog(t)
 	const pushers = 24
-	results := make([][]verdict, pushers)
+	results := make([][]pushVerdict, pushers)
 	errs := make([]error, pushers)
 	var group sync.WaitGroup
 	for i := range pushers {
@@ -203,7 +203,7 @@ func TestPushIntoADeletedPartitionFailsLoudly(t *testing.T) {
 	deletion, pushing := log.begin(t), log.begin(t)
 	_, err := deletion.Exec(t.Context(), `DELETE FROM queen.log_partitions WHERE id = $1`, id)
 	require.NoError(t, err)
-	waiting := later(func() ([]verdict, error) { return push(pushing, parcel{queue: "q", partition: "a", ids: ids("1")}) })
+	waiting := later(func() ([]pushVerdict, error) { return push(pushing, parcel{queue: "q", partition: "a", ids: ids("1")}) })
 	log.waitBlocked(t, pushing)
 	require.NoError(t, deletion.Commit(t.Context()))
 	got := <-waiting

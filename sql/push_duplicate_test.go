@@ -150,7 +150,7 @@ func TestPushIntoBoundedQueues(t *testing.T) {
 		log.exec(t, `INSERT INTO queen.queues (name, max_queue_size) VALUES ($1, $2)`, name, limit)
 		return name
 	}
-	figures := func(v verdict) [3]int64 {
+	figures := func(v pushVerdict) [3]int64 {
 		t.Helper()
 		require.NotNil(t, v.Depth, "%+v", v)
 		return [3]int64{*v.Depth, *v.Limit, *v.Remaining}
@@ -238,7 +238,7 @@ func TestPushIntoBoundedQueues(t *testing.T) {
 		t.Parallel()
 		q := bounded(t, 1)
 		log.queued(t, q, "a", "1")
-		verdicts, err := callJSON[[]verdict](log, pushMulti, pushArguments(true, nil, []parcel{{queue: q, partition: "a", ids: ids("2", "3")}})...)
+		verdicts, err := callJSON[[]pushVerdict](log, pushMulti, pushArguments(true, nil, []parcel{{queue: q, partition: "a", ids: ids("2", "3")}})...)
 		require.NoError(t, err)
 		require.Equal(t, []string{"queued"}, statuses(verdicts))
 		v := log.push(t, parcel{queue: q, partition: "a", ids: ids("4")})[0]

@@ -40,8 +40,8 @@ type duplicate struct {
 	Offset int64 `json:"off"`
 }
 
-// A verdict is any answer to one segment.
-type verdict struct {
+// A pushVerdict is any answer to one segment.
+type pushVerdict struct {
 	Status      string      `json:"status"`
 	PartitionID uuid.UUID   `json:"partitionId"`
 	BaseOffset  *int64      `json:"baseOffset"`
@@ -74,12 +74,12 @@ func pushArguments(skipCapacity bool, traces *string, parcels []parcel) []any {
 	return []any{queues, partitions, counts, hashes, verified, blobs, tenants, plain, skipCapacity, traces}
 }
 
-func push(q querier, parcels ...parcel) ([]verdict, error) {
-	return callJSON[[]verdict](q, pushMulti, pushArguments(false, nil, parcels)...)
+func push(q querier, parcels ...parcel) ([]pushVerdict, error) {
+	return callJSON[[]pushVerdict](q, pushMulti, pushArguments(false, nil, parcels)...)
 }
 
 // push stores the parcels in one call.
-func (l pushLog) push(t tester, parcels ...parcel) []verdict {
+func (l pushLog) push(t tester, parcels ...parcel) []pushVerdict {
 	t.Helper()
 	verdicts, err := push(l, parcels...)
 	require.NoError(t, err)

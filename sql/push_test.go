@@ -113,6 +113,13 @@ func TestPush(t *testing.T) {
 		require.Equal(t, []*time.Time{before.OldestLive, before.OldestTxn}, []*time.Time{after.OldestLive, after.OldestTxn})
 	})
 
+	t.Run("TheEmptyPartitionNameIsAName", func(t *testing.T) {
+		t.Parallel()
+		id := log.queued(t, "unnamed", "", "1")
+		require.Equal(t, id, log.queued(t, "unnamed", "", "2"))
+		require.NotEqual(t, id, log.queued(t, "unnamed", "Default", "1"))
+	})
+
 	t.Run("TenantsDoNotShareQueues", func(t *testing.T) {
 		t.Parallel()
 		other := uuid.New()
@@ -130,7 +137,7 @@ func TestPush(t *testing.T) {
 		log.queued(t, "traced", "a", "0")
 		trace := uuid.New()
 		traces := fmt.Sprintf(`[{"s":1,"i":1,"t":%[1]q},{"s":0,"i":0,"t":%[1]q},{"s":1,"i":0,"t":%[1]q},{"s":1,"i":1,"t":%[1]q}]`, trace)
-		verdicts, err := callJSON[[]verdict](log, pushMulti, pushArguments(false, &traces, []parcel{
+		verdicts, err := callJSON[[]pushVerdict](log, pushMulti, pushArguments(false, &traces, []parcel{
 			{queue: "traced", partition: "dup", ids: ids("seen")}, {queue: "traced", partition: "a", ids: ids("1", "2")},
 		})...)
 		require.NoError(t, err)
@@ -140,7 +147,7 @@ func TestPush(t *testing.T) {
 		require.EqualValues(t, 2, scan[int64](t, log, `SELECT count(*) FROM queen.log_traced WHERE trace_id = $1`, trace))
 
 		for _, bad := range []string{`[{"s":1,"i":0,"t":"` + trace.String() + `"}]`, `[{"s":0,"i":1,"t":"` + trace.String() + `"}]`, `[{"s":0,"i":0}]`} {
-			_, err := callJSON[[]verdict](log, pushMulti, pushArguments(false, &bad, []parcel{{queue: "traced", partition: "b", ids: ids("1")}})...)
+			_, err := callJSON[[]pushVerdict](log, pushMulti, pushArguments(false, &bad, []parcel{{queue: "traced", partition: "b", ids: ids("1")}})...)
 			requireSQLState(t, err, "QU003", "QPUSH bad trace")
 		}
 		require.Zero(t, scan[int64](t, log, `SELECT count(*) FROM queen.log_partitions WHERE name = 'b'
@@ -156,13 +163,13 @@ func TestPush(t *testing.T) {
 		require.Equal(t, []string{"config", "queued", "queued"}, statuses(verdicts))
 		require.Equal(t, id, verdicts[0].PartitionID)
 		require.Zero(t, log.head(t, id).LastOffset)
-		one, err := callJSON[verdict](log, `SELECT queen.log_push_one_v1('secret', 'a', 1, $1, -1, 'x', p_plain => TRUE)`, hashOf("3"))
+		one, err := callJSON[pushVerdict](log, `SELECT queen.log_push_one_v1('secret', 'a', 1, $1, -1, 'x', p_plain => TRUE)`, hashOf("3"))
 		require.NoError(t, err)
 		require.Equal(t, "config", one.Status)
 	})
 }
 
-func statuses(verdicts []verdict) []string {
+func statuses(verdicts []pushVerdict) []string {
 	out := make([]string, len(verdicts))
 	for i, v := range verdicts {
 		out[i] = v.Status
@@ -196,12 +203,12 @@ func TestPushRefusesBadInput(t *testing.T) {
 		{"PlainMisaligned", "QU003", "QMULTI misaligned arrays (2 queues)", args(func(a []any) { a[7] = []bool{true} })},
 		{"TenantsMisaligned", "QU003", "QMULTI misaligned tenants (1 vs 2 queues)", args(func(a []any) { a[6] = []uuid.UUID{defaultTenant} })},
 		{"EmptyQueueName", "QU002", "QMULTI resolved 1 of 2 segments", args(func(a []any) { a[0].([]string)[1] = "" })},
-		{"EmptyPartitionName", "QU002", "QMULTI resolved 1 of 2 segments", args(func(a []any) { a[1].([]string)[1] = "" })},
+		{"PartitionNameNull", "QU002", "QMULTI resolved 1 of 2 segments", args(func(a []any) { a[1] = []*string{new("a"), nil} })},
 		{"QueueNameTooLong", "22001", "too long", args(func(a []any) { a[0].([]string)[1] = string(make256()) })},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := callJSON[[]verdict](log, pushMulti, c.args...)
+			_, err := callJSON[[]pushVerdict](log, pushMulti, c.args...)
 			requireSQLState(t, err, c.state, c.text)
 		})
 	}
@@ -213,22 +220,22 @@ func TestPushRefusesBadInput(t *testing.T) {
 
 	t.Run("NothingToDo", func(t *testing.T) {
 		t.Parallel()
-		none, err := callJSON[[]verdict](log, `SELECT queen.log_push_multi_v1('{}', '{}', '{}', '{}', '{}', '{}')`)
+		none, err := callJSON[[]pushVerdict](log, `SELECT queen.log_push_multi_v1('{}', '{}', '{}', '{}', '{}', '{}')`)
 		require.NoError(t, err)
-		require.Equal(t, []verdict{}, none)
-		none, err = callJSON[[]verdict](log, `SELECT queen.log_push_multi_v1(NULL, NULL, NULL, NULL, NULL, NULL)`)
+		require.Equal(t, []pushVerdict{}, none)
+		none, err = callJSON[[]pushVerdict](log, `SELECT queen.log_push_multi_v1(NULL, NULL, NULL, NULL, NULL, NULL)`)
 		require.NoError(t, err)
-		require.Equal(t, []verdict{}, none)
+		require.Equal(t, []pushVerdict{}, none)
 	})
 
 	t.Run("OneElementForm", func(t *testing.T) {
 		t.Parallel()
-		_, err := callJSON[verdict](log, `SELECT queen.log_push_one_v1('', 'a', 1, $1, -1, 'x')`, hashOf("1"))
+		_, err := callJSON[pushVerdict](log, `SELECT queen.log_push_one_v1('', 'a', 1, $1, -1, 'x')`, hashOf("1"))
 		requireSQLState(t, err, "QU002", "QPUSH unknown queue/partition /a")
-		_, err = callJSON[verdict](log, `SELECT queen.log_push_one_v1('known', 'a', 2, $1, -1, 'x')`, hashOf("1"))
+		_, err = callJSON[pushVerdict](log, `SELECT queen.log_push_one_v1('known', 'a', 2, $1, -1, 'x')`, hashOf("1"))
 		requireSQLState(t, err, "QU003", "QPUSH bad segment")
 		gone := uuid.New()
-		_, err = callJSON[verdict](log, `SELECT queen.log_push_one_v1('known', 'a', 1, $1, -1, 'x', p_pid => $2)`, hashOf("1"), gone)
+		_, err = callJSON[pushVerdict](log, `SELECT queen.log_push_one_v1('known', 'a', 1, $1, -1, 'x', p_pid => $2)`, hashOf("1"), gone)
 		requireSQLState(t, err, "QU002", "QPUSH partition "+gone.String()+" vanished mid-push")
 	})
 }
@@ -245,9 +252,9 @@ func TestPushOneUsesWhatItIsGiven(t *testing.T) {
 	t.Parallel()
 	log := newPushLog(t)
 	id := log.queued(t, "q", "a", "1")
-	one := func(sql string, args ...any) verdict {
+	one := func(sql string, args ...any) pushVerdict {
 		t.Helper()
-		v, err := callJSON[verdict](log, `SELECT queen.log_push_one_v1(`+sql+`)`, args...)
+		v, err := callJSON[pushVerdict](log, `SELECT queen.log_push_one_v1(`+sql+`)`, args...)
 		require.NoError(t, err)
 		return v
 	}

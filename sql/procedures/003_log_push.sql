@@ -60,8 +60,9 @@ END $$;
 --   must not wait for a push while its own transaction holds consumer rows that the push's transaction acks next.
 -- READ COMMITTED only: the probe and the depth are statements of their own, so that they see what was committed before the
 --   lock was obtained.
--- The settings pin the plans: the arrays hide every row count from the planner, and a sequential scan chosen while the tables
---   were empty would stay cached while they grow. OFFSET 0 keeps the look-ups parameterised.
+-- The settings and OFFSET 0 pin the plans: the arrays hide every row count from the planner, and a scan of a whole table or
+--   index, chosen while the tables were small, would stay cached while they grow. Behind OFFSET 0 a look-up is planned by
+--   itself, so that an index without a matching condition is never an option.
 -- Plan test: TestPushPlans.
 CREATE OR REPLACE FUNCTION queen.log_push_core_v1(
     p_queues TEXT[], p_partitions TEXT[], p_counts INT[], p_hashes BYTEA[], p_verified INT8[], p_blobs BYTEA[],
@@ -88,6 +89,7 @@ DECLARE
     v_status  TEXT[];
     v_dups    JSONB[];
     -- Per slot, that is per distinct partition, ascending by id.
+    v_ids     UUID[];
     v_next    INT8[];
     v_first   INT8[];
     v_txns    INT8[];
@@ -126,30 +128,39 @@ BEGIN
                            OR COALESCE(octet_length(p_blobs[g.i]), 0) = 0 AS bad
                       FROM generate_series(1, v_n) AS g(i)
                       LEFT JOIN LATERAL (
-                            SELECT p.id AS pid, q.id AS qid, q.dedup_window_seconds AS win, q.encryption_enabled AS enc,
-                                   q.max_queue_size AS size
-                              FROM queen.queues q
-                              LEFT JOIN queen.log_partitions p ON p.queue_id = q.id AND p.name = p_partitions[g.i]
-                             WHERE q.tenant_id = p_tenants[g.i] AND q.name = p_queues[g.i]
-                            OFFSET 0) r ON TRUE
+                            SELECT l.id AS pid, k.id AS qid, k.dedup_window_seconds AS win, k.encryption_enabled AS enc,
+                                   k.max_queue_size AS size
+                              FROM (SELECT q.id, q.dedup_window_seconds, q.encryption_enabled, q.max_queue_size
+                                      FROM queen.queues q
+                                     WHERE q.tenant_id = p_tenants[g.i] AND q.name = p_queues[g.i]
+                                    OFFSET 0) k
+                              LEFT JOIN LATERAL (
+                                    SELECT p.id
+                                      FROM queen.log_partitions p
+                                     WHERE p.queue_id = k.id AND p.name = p_partitions[g.i]
+                                    OFFSET 0) l ON TRUE) r ON TRUE
                      ORDER BY r.pid, g.i) x;
         ELSE
             -- The same for one segment without the machinery for many.
             v_pids := p_pids;
             IF v_pids IS NULL THEN
-                SELECT ARRAY[p.id], ARRAY[q.id], ARRAY[COALESCE(p_windows[1], q.dedup_window_seconds)],
-                       ARRAY[q.encryption_enabled], q.max_queue_size > 0
+                SELECT ARRAY[l.id], ARRAY[k.id], ARRAY[COALESCE(p_windows[1], k.dedup_window_seconds)],
+                       ARRAY[k.encryption_enabled], k.max_queue_size > 0
                   INTO v_pids, v_qids, v_wins, v_enc, v_limited
-                  FROM queen.queues q
-                  LEFT JOIN queen.log_partitions p ON p.queue_id = q.id AND p.name = p_partitions[1]
-                 WHERE q.tenant_id = p_tenants[1] AND q.name = p_queues[1];
+                  FROM (SELECT q.id, q.dedup_window_seconds, q.encryption_enabled, q.max_queue_size
+                          FROM queen.queues q
+                         WHERE q.tenant_id = p_tenants[1] AND q.name = p_queues[1]
+                        OFFSET 0) k
+                  LEFT JOIN LATERAL (
+                        SELECT p.id FROM queen.log_partitions p WHERE p.queue_id = k.id AND p.name = p_partitions[1] OFFSET 0) l ON TRUE;
             ELSE
                 SELECT ARRAY[q.id], ARRAY[COALESCE(p_windows[1], q.dedup_window_seconds)], ARRAY[q.encryption_enabled],
                        q.max_queue_size > 0
                   INTO v_qids, v_wins, v_enc, v_limited
-                  FROM queen.log_partitions p
-                  JOIN queen.queues q ON q.id = p.queue_id
-                 WHERE p.id = v_pids[1];
+                  FROM (SELECT p.queue_id FROM queen.log_partitions p WHERE p.id = v_pids[1] OFFSET 0) l
+                 CROSS JOIN LATERAL (
+                       SELECT x.id, x.dedup_window_seconds, x.encryption_enabled, x.max_queue_size
+                         FROM queen.queues x WHERE x.id = l.queue_id OFFSET 0) q;
                 IF NOT FOUND THEN
                     RAISE EXCEPTION 'QPUSH partition % vanished mid-push', v_pids[1] USING ERRCODE = 'QU002';
                 END IF;
@@ -184,15 +195,15 @@ BEGIN
         SELECT DISTINCT s.tenant, s.queue, split_part(s.queue, '.', 1), split_part(s.queue, '.', 2)
           FROM unnest(p_tenants, p_queues, p_partitions) AS s(tenant, queue, part)
          WHERE COALESCE(s.queue, '') <> '' AND s.part IS NOT NULL
-           AND NOT EXISTS (SELECT 1 FROM queen.queues q WHERE q.tenant_id = s.tenant AND q.name = s.queue)
+           AND NOT EXISTS (SELECT 1 FROM queen.queues q WHERE q.tenant_id = s.tenant AND q.name = s.queue OFFSET 0)
          ORDER BY s.tenant, s.queue
             ON CONFLICT (tenant_id, name) DO NOTHING;
         INSERT INTO queen.log_partitions (queue_id, name)
         SELECT DISTINCT q.id, s.part
           FROM unnest(p_tenants, p_queues, p_partitions) AS s(tenant, queue, part)
-          JOIN queen.queues q ON q.tenant_id = s.tenant AND q.name = s.queue
+         CROSS JOIN LATERAL (SELECT x.id FROM queen.queues x WHERE x.tenant_id = s.tenant AND x.name = s.queue OFFSET 0) q
          WHERE s.part IS NOT NULL
-           AND NOT EXISTS (SELECT 1 FROM queen.log_partitions p WHERE p.queue_id = q.id AND p.name = s.part)
+           AND NOT EXISTS (SELECT 1 FROM queen.log_partitions p WHERE p.queue_id = q.id AND p.name = s.part OFFSET 0)
          ORDER BY q.id, s.part
             ON CONFLICT (queue_id, name) DO NOTHING;
     END LOOP;
@@ -219,9 +230,9 @@ BEGIN
                    FOR NO KEY UPDATE) b;
         v_limited := v_bounded IS NOT NULL;
     END IF;
-    SELECT array_agg(l.last_offset + 1), array_agg(l.txns_start), array_agg(l.last_write_at)
-      INTO v_next, v_txns, v_written
-      FROM (SELECT p.last_offset, p.txns_start, p.last_write_at
+    SELECT array_agg(l.id), array_agg(l.last_offset + 1), array_agg(l.txns_start), array_agg(l.last_write_at)
+      INTO v_ids, v_next, v_txns, v_written
+      FROM (SELECT p.id, p.last_offset, p.txns_start, p.last_write_at
               FROM queen.log_partitions p
              WHERE p.id = ANY (v_pids)
              ORDER BY p.id
@@ -335,18 +346,13 @@ BEGIN
             END LOOP;
         END IF;
 
-        -- 5. Allocate and write. Segments go first: their foreign key check then meets the row version that this transaction
-        -- has locked already and writes nothing.
-        IF v_rounds = 1 THEN
-            v_base := v_next;
-        ELSE
-            FOR k IN 1..v_n LOOP
-                IF v_round[k] = v_r AND v_status[k] IS NULL THEN
-                    v_base[k] := v_next[v_slot[k]];
-                    v_next[v_slot[k]] := v_base[k] + p_counts[v_ord[k]];
-                END IF;
-            END LOOP;
-        END IF;
+        -- 5. Allocate and write.
+        FOR k IN 1..v_n LOOP
+            IF v_status[k] IS NULL AND v_round[k] = v_r THEN
+                v_base[k] := v_next[v_slot[k]];
+                v_next[v_slot[k]] := v_base[k] + p_counts[v_ord[k]];
+            END IF;
+        END LOOP;
         INSERT INTO queen.log_segments (partition_id, base_offset, end_offset, created_at, blob)
         SELECT v_pids[k], v_base[k], v_base[k] + p_counts[v_ord[k]] - 1, GREATEST(v_now, v_written[v_slot[k]]), p_blobs[v_ord[k]]
           FROM generate_series(1, v_n) AS k
@@ -356,14 +362,15 @@ BEGIN
         SELECT v_pids[k], v_base[k], v_base[k] + p_counts[v_ord[k]] - 1, GREATEST(v_now, v_written[v_slot[k]]), p_hashes[v_ord[k]]
           FROM generate_series(1, v_n) AS k
          WHERE v_status[k] IS NULL AND v_round[k] = v_r;
-        UPDATE queen.log_partitions p
-           SET last_offset    = v_base[g.k] + p_counts[v_ord[g.k]] - 1,
-               last_write_at  = CASE WHEN v_now > p.last_write_at + INTERVAL '1 second' THEN v_now ELSE p.last_write_at END,
-               oldest_live_at = COALESCE(p.oldest_live_at, GREATEST(v_now, v_written[v_slot[g.k]])),
-               oldest_txn_at  = COALESCE(p.oldest_txn_at, GREATEST(v_now, v_written[v_slot[g.k]]))
-          FROM generate_series(1, v_n) AS g(k)
-         WHERE p.id = v_pids[g.k] AND v_status[g.k] IS NULL AND v_round[g.k] = v_r;
     END LOOP;
+    -- After the segments: their foreign key check met the row version that this transaction had locked, and wrote nothing. The
+    -- slot of a row is found by halving, because a join with the arrays could be planned as a scan of the whole table.
+    UPDATE queen.log_partitions p
+       SET last_offset    = v_next[width_bucket(p.id, v_ids)] - 1,
+           last_write_at  = CASE WHEN v_now > p.last_write_at + INTERVAL '1 second' THEN v_now ELSE p.last_write_at END,
+           oldest_live_at = COALESCE(p.oldest_live_at, GREATEST(v_now, p.last_write_at)),
+           oldest_txn_at  = COALESCE(p.oldest_txn_at, GREATEST(v_now, p.last_write_at))
+     WHERE p.id = ANY (v_ids) AND v_next[width_bucket(p.id, v_ids)] > v_first[width_bucket(p.id, v_ids)];
 
     IF p_traces IS NOT NULL AND jsonb_typeof(p_traces) = 'array' AND jsonb_array_length(p_traces) > 0 THEN
         IF EXISTS (SELECT 1 FROM jsonb_to_recordset(p_traces) AS t(s INT, i INT, t UUID)

@@ -110,7 +110,7 @@ DECLARE
     v_log_start BIGINT;
     v_delay     INTEGER;
     v_window    INTEGER;
-    v_deadline  TIMESTAMPTZ := 'infinity';
+    v_deadline  TIMESTAMPTZ := 'infinity'::timestamptz;
     v_committed BIGINT;
     v_attempt_offset BIGINT;
     v_attempts  INTEGER;
@@ -333,12 +333,12 @@ DECLARE
     b_taken    BIGINT[];
     b_attempt  INTEGER[];
     -- The same segments of all rounds.
-    o_idx      INTEGER[] := '{}';
-    o_base     BIGINT[] := '{}';
-    o_skip     INTEGER[] := '{}';
-    o_take     INTEGER[] := '{}';
-    o_created  TIMESTAMPTZ[] := '{}';
-    o_attempt  INTEGER[] := '{}';
+    o_idx      INTEGER[] := '{}'::integer[];
+    o_base     BIGINT[] := '{}'::bigint[];
+    o_skip     INTEGER[] := '{}'::integer[];
+    o_take     INTEGER[] := '{}'::integer[];
+    o_created  TIMESTAMPTZ[] := '{}'::timestamptz[];
+    o_attempt  INTEGER[] := '{}'::integer[];
 BEGIN
     r_meta := '{"partitions": []}';
     r_blobs := '{}';

@@ -2,6 +2,7 @@
 --
 -- Policy lives in the broker, which computes every cutoff from one database clock reading; NULL means off. Retention deletes
 -- whole segments and only a contiguous prefix, so that retained messages = last_offset - log_start + 1 stays exact.
+-- The steps forbid sequential scans: a plan made while a table was tiny would stay cached while it grows.
 DO $$ BEGIN
     IF to_regclass('queen.idx_retention_history_executed_at') IS NULL THEN
         CREATE INDEX idx_retention_history_executed_at ON queen.retention_history (executed_at DESC);
@@ -64,6 +65,7 @@ CREATE OR REPLACE FUNCTION queen.log_retention_step_v1(
     p_pid UUID, p_all_cutoff TIMESTAMPTZ, p_completed_cutoff TIMESTAMPTZ, p_max_rows INT, p_history_type TEXT DEFAULT NULL)
 RETURNS JSONB
 LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off
 AS $$
 DECLARE
     v_rows     INT := GREATEST(COALESCE(p_max_rows, 1), 1);
@@ -156,6 +158,7 @@ END $$;
 CREATE OR REPLACE FUNCTION queen.log_txns_purge_step_v1(p_pid UUID, p_cutoff TIMESTAMPTZ, p_max_rows INT)
 RETURNS JSONB
 LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off
 AS $$
 DECLARE
     v_rows     INT := GREATEST(COALESCE(p_max_rows, 1), 1);
@@ -188,7 +191,7 @@ BEGIN
             (SELECT t.base_offset
                FROM queen.log_txns t
               WHERE t.partition_id = p_pid AND t.base_offset >= v_start
-                AND (v_horizon IS NULL OR t.base_offset < v_horizon) AND t.created_at >= p_cutoff
+                AND t.base_offset < COALESCE(v_horizon, 9223372036854775807) AND t.created_at >= p_cutoff
               ORDER BY t.base_offset
               LIMIT 1),
             v_horizon, v_floor));
@@ -266,6 +269,7 @@ $$;
 CREATE OR REPLACE FUNCTION queen.log_partition_cleanup_step_v1(p_cutoff TIMESTAMPTZ, p_max_rows INT)
 RETURNS JSONB
 LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off
 AS $$
 DECLARE
     v_rows       INT := GREATEST(COALESCE(p_max_rows, 1000), 1);

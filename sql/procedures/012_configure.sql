@@ -49,11 +49,11 @@ DECLARE
     v_created BOOLEAN;
     v_row     queen.queues%ROWTYPE;
     v_stored  JSONB;
-    v_values  JSONB := '{}';
+    v_values  JSONB := '{}'::jsonb;
     v_value   JSONB;
     v_number  NUMERIC;
     v_ignored JSONB;
-    v_inert   JSONB := '[]';
+    v_inert   JSONB := '[]'::jsonb;
     r         RECORD;
     c_known CONSTANT TEXT[] := ARRAY[
         'namespace', 'task', 'priority', 'leaseTime', 'retryLimit', 'retryDelay', 'maxSize', 'ttl', 'deadLetterQueue',
