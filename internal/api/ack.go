@@ -116,7 +116,7 @@ func (a *ackScan) scanSingle(body []byte) error {
 		if name == "consumerGroup" {
 			return a.scanGroup()
 		}
-		return a.scanMember(name, &a.items[0], ack.Item{})
+		return a.takeMember(name)
 	})
 }
 
@@ -139,7 +139,7 @@ func (a *ackScan) scanBatch(body []byte) error {
 }
 
 func (a *ackScan) scan(body []byte, want string, member func(name string) error) error {
-	a.group, a.noun = "", ""
+	a.group, a.noun, a.index = "", "", 0
 	if err := a.reset(body); err != nil {
 		return err
 	}
@@ -160,13 +160,17 @@ func (a *ackScan) scanElement(index int) error {
 		return newError(codeBatchTooLarge, fmt.Sprintf("more than %d acknowledgments in one request; send several", maxAckItems))
 	}
 	a.noun, a.index = "acknowledgment", index
-	earlier := ack.Item{}
-	if index > 0 {
-		earlier = a.items[index-1]
-	}
 	a.items = append(a.items, ack.Item{Status: ack.Completed})
-	item := &a.items[index]
-	return a.object("an object for"+a.place()[len(" of"):], func(name string) error { return a.scanMember(name, item, earlier) })
+	return a.element(a.takeMember)
+}
+
+// takeMember takes one member of the acknowledgment being read.
+func (a *ackScan) takeMember(name string) error {
+	var earlier ack.Item
+	if a.index > 0 {
+		earlier = a.items[a.index-1]
+	}
+	return a.scanMember(name, &a.items[a.index], earlier)
 }
 
 // scanMember takes one member of an acknowledgment. Neighbours share most of their texts with the earlier one.

@@ -34,6 +34,14 @@ func (m *memberScanner) object(want string, member func(name string) error) erro
 	return err
 }
 
+// element is object for an element of an array.
+func (m *memberScanner) element(member func(name string) error) error {
+	if m.peek() != '{' {
+		return m.unexpected(fmt.Sprintf("an object for %s %d", m.noun, m.index))
+	}
+	return m.object("", member)
+}
+
 // array reads an array that comes next and calls element before each of its elements. Null is absent.
 func (m *memberScanner) array(name string, element func(index int) error) (present bool, err error) {
 	switch m.peek() {

@@ -82,7 +82,7 @@ func (p *pushScan) scanItems() (found bool, err error) {
 
 func (p *pushScan) scanItem() error {
 	if p.peek() != '{' {
-		return p.unexpected(fmt.Sprintf("an object for item %d", p.index))
+		return p.unexpected(fmt.Sprintf("an object for %s %d", p.noun, p.index))
 	}
 	p.items = append(p.items, push.Item{Partition: defaultPartition})
 	p.spans = append(p.spans, span{len(p.ids), len(p.ids)})

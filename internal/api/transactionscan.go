@@ -121,7 +121,7 @@ func (t *transactionScan) scanOperation(int) error {
 // findMembers moves over an object and notes where the values of its known members begin.
 func (t *transactionScan) findMembers() error {
 	t.seen = t.seen[:0]
-	return t.object("an object for"+t.place()[len(" of"):], func(name string) error {
+	return t.element(func(name string) error {
 		if name != "" {
 			t.peek()
 			t.seen = append(t.seen, memberAt{name, t.pos})
