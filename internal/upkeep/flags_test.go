@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,11 +21,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type switches struct {
 	pops  bool
 	err   error
-	reads int
+	reads atomic.Int64
 }
 
 func (s *switches) SystemFlags(context.Context) (pushes, pops bool, err error) {
-	s.reads++
+	s.reads.Add(1)
 	return false, s.pops, s.err
 }
 
@@ -68,10 +69,10 @@ func TestFlags(t *testing.T) {
 			ended := make(chan error)
 			go func() { ended <- flags.Run(ctx) }()
 			synctest.Wait()
-			require.Equal(t, 1, store.reads)
+			require.EqualValues(t, 1, store.reads.Load())
 			time.Sleep(10 * time.Minute) // fake time
 			synctest.Wait()
-			require.InDelta(t, 11, store.reads, 1)
+			require.InDelta(t, 11, store.reads.Load(), 1)
 			cancel()
 			require.NoError(t, <-ended)
 		})
