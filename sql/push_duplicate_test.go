@@ -66,8 +66,12 @@ func TestPushFindsDuplicates(t *testing.T) {
 			status string
 			dups   []duplicate
 		}{
-			{"a0", "queued", nil}, {"first", "queued", nil}, {"c3990", "queued", nil},
-			{"a4010", "duplicate", []duplicate{{0, 12031}}}, {"b4500", "duplicate", []duplicate{{0, 13502}}}, {"c4999", "duplicate", []duplicate{{0, 15000}}},
+			{"a0", "queued", nil},
+			{"first", "queued", nil},
+			{"c3990", "queued", nil},
+			{"a4010", "duplicate", []duplicate{{0, 12031}}},
+			{"b4500", "duplicate", []duplicate{{0, 13502}}},
+			{"c4999", "duplicate", []duplicate{{0, 15000}}},
 		} {
 			v := log.push(t, parcel{queue: "long", partition: "a", ids: ids(c.id)})[0]
 			require.Equal(t, c.status, v.Status, c.id)

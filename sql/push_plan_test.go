@@ -55,6 +55,7 @@ func TestPushPlans(t *testing.T) {
 	log.exec(t, `UPDATE queen.log_partitions SET last_offset = 9999 WHERE id = $1`, long)
 	log.exec(t, `UPDATE queen.log_txns SET created_at = now() - interval '2 h' WHERE partition_id = $1 AND base_offset = 0`, long)
 
+	// Dead versions, left by pushes that are rolled back here, are read too: the bounds tell a look-up from a scan, not more.
 	for _, session := range []string{"PlannedWhenEmpty", "PlannedWithStatistics"} {
 		conn := early
 		if session == "PlannedWithStatistics" {
@@ -69,20 +70,21 @@ func TestPushPlans(t *testing.T) {
 				index, notIndex string
 			}{
 				{"Queues", "queen.queues", bundle(session+"1", nil), width, 2 * width, "log_partitions_pkey", "queues_pkey"},
-				{"Partitions", "queen.log_partitions", bundle(session+"2", nil), 4 * width, 8*width + 8, "log_partitions_queue_id_name_key", "idx_log_partitions_queue_write"},
-				{"Sidecar", "queen.log_txns", bundle(session+"3", nil), 2 * width, 4 * width, "log_txns_pkey", "idx_log_partitions_queue_write"},
+				{"Partitions", "queen.log_partitions", bundle(session+"2", nil), 4 * width, 20 * width, "log_partitions_queue_id_name_key", "idx_log_partitions_queue_write"},
+				{"Sidecar", "queen.log_txns", bundle(session+"3", nil), 2 * width, 12 * width, "log_txns_pkey", "idx_log_partitions_queue_write"},
 				{"VerifiedSidecar", "queen.log_txns", bundle(session+"4", new(int64(1))), 0, 0, "log_partitions_pkey", "log_txns_pkey"},
-				{"OnePartition", "queen.log_partitions", bundle(session+"5", nil)[:1], 4, 8, "log_partitions_queue_id_name_key", "idx_log_partitions_queue_write"},
-				{"OneSidecar", "queen.log_txns", bundle(session+"6", nil)[:1], 2, 4, "log_txns_pkey", "idx_log_partitions_queue_write"},
-				{"RowsOutsideTheWindow", "queen.log_txns", []parcel{{queue: "long", partition: "a", ids: ids(session)}}, 100, 800, "log_txns_pkey", "idx_log_partitions_queue_write"},
+				{"OnePartition", "queen.log_partitions", bundle(session+"5", nil)[:1], 4, 30, "log_partitions_queue_id_name_key", "idx_log_partitions_queue_write"},
+				{"OneSidecar", "queen.log_txns", bundle(session+"6", nil)[:1], 2, 20, "log_txns_pkey", "idx_log_partitions_queue_write"},
+				{"RowsOutsideTheWindow", "queen.log_txns", []parcel{{queue: "long", partition: "a", ids: ids(session)}}, 100, 1000, "log_txns_pkey", "idx_log_partitions_queue_write"},
 				{
 					"RowsOutsideTheWindowForMany", "queen.log_txns",
 					[]parcel{{queue: "long", partition: "a", ids: ids("id-9950", session)}, bundle(session+"7", nil)[3]},
-					100, 800, "log_txns_pkey", "idx_log_partitions_queue_write",
+					100, 1000, "log_txns_pkey", "idx_log_partitions_queue_write",
 				},
 				{
-					"NewPartitions", "queen.log_partitions", []parcel{{queue: "q1", partition: "new1", ids: ids("1")}, {queue: "q2", partition: "new2", ids: ids("1")}},
-					8, 24, "log_partitions_queue_id_name_key", "idx_log_partitions_queue_write",
+					"NewPartitions", "queen.log_partitions",
+					[]parcel{{queue: "q1", partition: "new1", ids: ids("1")}, {queue: "q2", partition: "new2", ids: ids("1")}},
+					8, 60, "log_partitions_queue_id_name_key", "idx_log_partitions_queue_write",
 				},
 			} {
 				var scans [2]int
