@@ -35,10 +35,12 @@ type Result struct {
 
 	server *Server
 	tenant uuid.UUID
+	// lease is how long the messages are held; 0 for a discovery pop, which leaves it to each queue.
+	lease time.Duration
 }
 
 func (s *Server) newResult(l *look, batches []Batch) *Result {
-	result := &Result{Group: l.Group, Partitions: batches, server: s, tenant: l.Tenant}
+	result := &Result{Group: l.Group, Partitions: batches, server: s, tenant: l.Tenant, lease: time.Duration(l.LeaseSeconds) * time.Second}
 	if l.kind != Discovery {
 		result.Queue = l.Queue
 	}

@@ -30,6 +30,9 @@ type Config struct {
 	Paused func() bool
 	// Candidates names partitions for queue pops. Nil lets the database search.
 	Candidates Candidates
+	// Delivered hears of every leased batch before it is sent, so that the ack of all of it can be recognised. It must not
+	// block. Nil tells nobody.
+	Delivered func(Delivery)
 	// Log takes what an operator must know, such as segments that cannot be read. Nil drops it.
 	Log *slog.Logger
 }
@@ -132,6 +135,7 @@ func (s *Server) Pop(ctx context.Context, req Request) (*Result, error) {
 		result.Abandon(ctx)
 		return nil, ctx.Err()
 	}
+	result.announce(s.cfg.Delivered)
 	return result, nil
 }
 

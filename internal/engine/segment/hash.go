@@ -10,3 +10,9 @@ const HashBytes = 16
 func Hash(transactionID string) [HashBytes]byte {
 	return xxh3.HashString128(transactionID).Bytes()
 }
+
+// AppendHash appends the [Hash] of a transaction id, given as the bytes of a [View], to dst.
+func AppendHash(dst, transactionID []byte) []byte {
+	hash := xxh3.Hash128(transactionID).Bytes()
+	return append(dst, hash[:]...)
+}

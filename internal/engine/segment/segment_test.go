@@ -98,6 +98,7 @@ func TestHash_HasTheFixedBytes(t *testing.T) {
 	} {
 		h := Hash(id)
 		require.Equal(t, want, hex.EncodeToString(h[:]), "hash of %q", id)
+		require.Equal(t, "ff"+want, hex.EncodeToString(AppendHash([]byte{0xff}, []byte(id))), "hash of the bytes of %q", id)
 	}
 }
 
