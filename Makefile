@@ -54,7 +54,7 @@ fuzz:
 ## bench-quick: the short benchmark, see bench/README.md
 bench-quick:
 	@tools/setup.sh run
-	go run ./bench/quick
+	go run ./bench -repetitions 1 -length 3s
 
 clean:
 	rm -rf bin

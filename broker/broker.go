@@ -199,26 +199,22 @@ func (b *Broker) prepareDatabase(ctx context.Context, db *pg.DB) error {
 	if err := db.WaitReady(ctx); err != nil {
 		return fmt.Errorf("database %s: %w", b.target(), err)
 	}
-	if !b.cfg.Database.ApplySchema {
-		return b.checkSchema(ctx, db)
+	if b.cfg.Database.ApplySchema {
+		if err := db.ApplySchema(ctx); err != nil {
+			return fmt.Errorf("apply the schema to database %s: %w", b.target(), err)
+		}
 	}
-	if err := db.ApplySchema(ctx); err != nil {
-		return fmt.Errorf("apply the schema to database %s: %w", b.target(), err)
-	}
-	return nil
-}
-
-// checkSchema is what a broker that may not apply the schema does instead: it refuses a database without one, or with one of
-// a newer build.
-func (b *Broker) checkSchema(ctx context.Context, db *pg.DB) error {
 	found, err := db.Inspect(ctx)
 	switch {
 	case err != nil:
 		return fmt.Errorf("database %s: %w", b.target(), err)
 	case found.SchemaVersion == 0:
 		return fmt.Errorf("database %s has no schema and QUEEN_APPLY_SCHEMA is off: run queen schema apply with a role that may create it", b.target())
-	case len(found.Missing) > 0:
-		b.log.WarnContext(ctx, "the database's schema differs from this build's and QUEEN_APPLY_SCHEMA is off", slog.Any("files", found.Missing))
+	}
+	for _, f := range judge(found, nil, b.cfg.Database.PoolSize) {
+		if !f.OK {
+			b.log.WarnContext(ctx, "the database is not as it should be", slog.String("subject", f.Subject), slog.String("finding", f.Text))
+		}
 	}
 	return nil
 }

@@ -186,6 +186,7 @@ func TestBroker(t *testing.T) {
 	t.Run("ServesFromAConfiguredDatabase", func(t *testing.T) {
 		t.Parallel()
 		r := begin(t, map[string]string{"DATABASE_URL": testdb.NewEmpty(t).ConnString()}).ready(t)
+		require.Contains(t, r.log.String(), "fsync=off", "the test server is not durable, and the broker says so")
 		r.push(t, "orders", `{"n":12345678901234567890}`)
 		require.Equal(t, []string{`{"n":12345678901234567890}`}, r.payloads(t, "orders"))
 		require.Equal(t, http.StatusOK, r.call(t, "GET", "/readyz", "").status)

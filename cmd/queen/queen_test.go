@@ -131,7 +131,8 @@ func start(t *testing.T, env ...string) *process {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	p := &process{Cmd: exec.CommandContext(ctx, os.Args[0], "serve")}
-	p.Env = append(os.Environ(), append(env, programVariable+"=1", "PORT=0", "QUEEN_BIND_ADDR=127.0.0.1", "QUEEN_LOG_JSON=1")...)
+	// Settings of whoever runs the tests stay out.
+	p.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, append(env, programVariable+"=1", "PORT=0", "QUEEN_BIND_ADDR=127.0.0.1", "QUEEN_LOG_JSON=1")...)
 	stderr, err := p.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.Start())

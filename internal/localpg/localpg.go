@@ -116,6 +116,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Unlock()
 	current.stop(ctx, s.log)
 	<-s.done
+	s.log.InfoContext(ctx, "private postgresql has stopped")
 	return s.err
 }
 
