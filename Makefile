@@ -10,7 +10,7 @@ BUILDVCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo auto || echo fals
 TOOL := go tool -modfile=tools/go.mod
 FUZZTIME ?= 30s
 
-.PHONY: run quickstart build test check lint fuzz bench-quick clean
+.PHONY: run quickstart build test check lint fuzz bench bench-quick clean
 
 ## run: install what is missing, build, and serve on port 6632
 run:
@@ -51,10 +51,15 @@ fuzz:
 		done; \
 	done
 
-## bench-quick: the short benchmark, see bench/README.md
+## bench-quick: the scenarios that fit into five minutes, see bench/README.md
 bench-quick:
 	@tools/setup.sh run
-	go run ./bench -repetitions 1 -length 3s
+	go run ./bench -repetitions 1
+
+## bench: every scenario, three times; takes hours
+bench:
+	@tools/setup.sh run
+	go run ./bench -scenarios ceiling-1,ceiling-16,rows,push-100,push-1,drain,pipeline,sparse,cardinality,longpoll,latency,backlog,dedup,soak
 
 clean:
 	rm -rf bin

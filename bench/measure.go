@@ -3,87 +3,130 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 )
 
 // A result is what one measured run of a scenario gave.
 type result struct {
-	scenario string
 	messages int64
 	calls    int64
 	elapsed  time.Duration
 	// counted is every message of the run, warm-up included: the base of the counters below.
 	counted int64
-	// p50 and p99 are call latencies.
+	// p50 and p99 are call latencies, or what the scenario says it measures instead.
 	p50, p99 time.Duration
-	// commits and walBytes are the database's own counts over the run.
+	// paced runs have a given rate, which is therefore no measure of anything.
+	paced bool
+	// note is what else the scenario found, in words.
+	note string
+
 	commits, walBytes int64
-	// brokerCPU and databaseCPU are processor seconds; zero when the part took no part.
-	brokerCPU, databaseCPU float64
+	// brokerCPU and databaseCPU are processor seconds; rss is the broker's largest resident memory so far, in bytes.
+	brokerCPU, databaseCPU, rss float64
 }
 
 // rate is messages per second.
-func (r result) rate() float64 { return float64(r.messages) / r.elapsed.Seconds() }
+func (r result) rate() float64 {
+	if r.elapsed <= 0 {
+		return 0
+	}
+	return float64(r.messages) / r.elapsed.Seconds()
+}
 
 // add sets the counters of the run from readings around it.
 func (r *result) add(before, after counters) {
 	r.commits, r.walBytes = after.commits-before.commits, after.walBytes-before.walBytes
-	r.brokerCPU, r.databaseCPU = after.brokerCPU-before.brokerCPU, after.databaseCPU-before.databaseCPU
-}
-
-// counters are readings of database and processors that only grow.
-type counters struct {
-	commits, walBytes      int64
-	brokerCPU, databaseCPU float64
+	r.brokerCPU, r.databaseCPU, r.rss = after.brokerCPU-before.brokerCPU, after.databaseCPU-before.databaseCPU, after.rss
 }
 
 // A worker makes one call and returns the number of messages it moved. It is called by one goroutine at a time.
 type worker func(ctx context.Context) (int, error)
 
-// run lets every worker call in a closed loop, first for warmUp without counting, then for length. The first error of a
-// worker ends the run, unless the run is over.
-func run(ctx context.Context, name string, warmUp, length time.Duration, workers []worker) (result, error) {
-	ctx, stop := context.WithTimeout(ctx, warmUp+length)
-	defer stop()
+// errDrained is how a worker says that there is nothing left to do.
+var errDrained = errors.New("nothing left")
+
+// closedLoop lets every worker call as fast as it is answered, first for warmUp without counting, then for length. Calls that
+// are open at the end are waited for. The first error of a worker ends the run.
+func closedLoop(ctx context.Context, warmUp, length time.Duration, workers []worker) (result, error) {
+	ctx, end := context.WithCancel(ctx) // lets workers give back what they hold
+	defer end()
 	begin := time.Now().Add(warmUp)
+	running, stop := context.WithDeadline(ctx, begin.Add(length))
+	defer stop()
 	tallies := make([]tally, len(workers))
 	failures := make([]error, len(workers))
 	var wait sync.WaitGroup
 	for i, work := range workers {
 		wait.Go(func() {
-			for ctx.Err() == nil {
+			for running.Err() == nil {
 				asked := time.Now()
 				n, err := work(ctx)
 				if err != nil {
-					if ctx.Err() == nil && !errors.Is(err, errDrained) {
+					if !errors.Is(err, errDrained) {
 						failures[i] = err
 						stop()
 					}
 					return
 				}
 				tallies[i].counted += int64(n)
-				if done := time.Now(); asked.After(begin) {
+				if done := time.Now(); n > 0 && !asked.Before(begin) {
 					tallies[i].add(n, done.Sub(asked), done)
 				}
 			}
 		})
 	}
 	wait.Wait()
-	if err := errors.Join(failures...); err != nil {
-		return result{}, fmt.Errorf("%s: %w", name, err)
-	}
-	return merge(name, begin, tallies), nil
+	return merge(begin, tallies), errors.Join(failures...)
 }
 
-// errDrained is how a worker says that there is nothing left to do.
-var errDrained = errors.New("nothing left")
+// openLoop starts rate calls a second for length, whether or not the earlier ones are answered, and gives call the moment
+// at which it was due: latencies that are counted from there do not hide a stall. At most limit calls are open at once;
+// beyond that the run fails, because the rate cannot be held.
+func openLoop(ctx context.Context, rate int, length time.Duration, call func(ctx context.Context, due time.Time) error) error {
+	const limit = 4096
+	open := make(chan struct{}, limit)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	start := time.Now()
+	for i := 0; ; i++ {
+		due := start.Add(time.Duration(i) * time.Second / time.Duration(rate))
+		if due.Sub(start) >= length {
+			break
+		}
+		if err := sleepUntil(ctx, due); err != nil {
+			return context.Cause(ctx)
+		}
+		select {
+		case open <- struct{}{}:
+		default:
+			return errors.New("the rate cannot be held: too many calls are unanswered")
+		}
+		wait.Go(func() {
+			defer func() { <-open }()
+			if err := call(ctx, due); err != nil && ctx.Err() == nil {
+				stop(err)
+			}
+		})
+	}
+	wait.Wait()
+	return context.Cause(ctx)
+}
+
+func sleepUntil(ctx context.Context, at time.Time) error {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
 
 // A tally is one worker's count. Latencies are sampled without bias when there are more than a reservoir holds.
 type tally struct {
@@ -105,8 +148,8 @@ func (t *tally) add(n int, latency time.Duration, done time.Time) {
 	}
 }
 
-func merge(name string, begin time.Time, tallies []tally) result {
-	out := result{scenario: name}
+func merge(begin time.Time, tallies []tally) result {
+	var out result
 	var all []time.Duration
 	last := begin
 	for _, t := range tallies {
@@ -119,65 +162,35 @@ func merge(name string, begin time.Time, tallies []tally) result {
 		}
 	}
 	out.elapsed = last.Sub(begin)
-	slices.Sort(all)
-	if len(all) > 0 {
-		out.p50, out.p99 = all[len(all)/2], all[len(all)*99/100]
-	}
+	out.p50, out.p99 = percentiles(all)
 	return out
 }
 
-// median orders results by rate and returns the middle one.
+// percentiles returns the 50th and the 99th of the given durations; it sorts them.
+func percentiles(all []time.Duration) (p50, p99 time.Duration) {
+	if len(all) == 0 {
+		return 0, 0
+	}
+	slices.Sort(all)
+	return all[len(all)/2], all[len(all)*99/100]
+}
+
+// median orders results by rate and returns the middle one; paced ones go by their 99th percentile.
 func median(results []result) result {
 	ordered := slices.Clone(results)
 	slices.SortFunc(ordered, func(a, b result) int {
+		x, y := a.rate(), b.rate()
+		if a.paced {
+			x, y = float64(a.p99), float64(b.p99)
+		}
 		switch {
-		case a.rate() < b.rate():
+		case x < y:
 			return -1
-		case a.rate() > b.rate():
+		case x > y:
 			return 1
 		default:
 			return 0
 		}
 	})
 	return ordered[len(ordered)/2]
-}
-
-// clockTicks is the unit of processor times in /proc (USER_HZ), fixed at 100 by the Linux ABI.
-const clockTicks = 100
-
-// processorSeconds returns user and system time of a process and of its finished children.
-func processorSeconds(pid int) float64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	// The command name may hold spaces; everything after its closing parenthesis is plain fields.
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	total := 0.0
-	for _, field := range fields[11:15] {
-		ticks, _ := strconv.ParseFloat(field, 64)
-		total += ticks
-	}
-	return total / clockTicks
-}
-
-// treeSeconds returns the processor time of a process, its living children, and those that it has waited for.
-func treeSeconds(parent int) float64 {
-	total := processorSeconds(parent)
-	entries, _ := os.ReadDir("/proc")
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
-		}
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			continue
-		}
-		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-		if fields[1] == strconv.Itoa(parent) {
-			total += processorSeconds(pid)
-		}
-	}
-	return total
 }

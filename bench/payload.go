@@ -36,7 +36,7 @@ var (
 // append appends one JSON document.
 func (s *payloadSource) append(dst []byte, sequence int64) []byte {
 	start := len(dst)
-	if s.kind == randomPayload {
+	if s.kind != orderPayload {
 		raw := max((s.size-32)*3/4, 1)
 		for i := range s.noise[:raw] {
 			s.noise[i] = byte(s.random.Uint32())

@@ -70,7 +70,7 @@ func (s *stand) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	config.MaxConns = int32(s.options.producers + 4)
+	config.MaxConns = int32(max(s.options.producers, s.options.singles) + 4)
 	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return err
 	}
@@ -99,6 +99,9 @@ func (s *stand) startBroker(ctx context.Context, database string) error {
 	s.base = fmt.Sprintf("http://127.0.0.1:%d", port)
 	s.broker = exec.Command(binary, "serve")
 	s.broker.Env = append(os.Environ(), "DATABASE_URL="+database, fmt.Sprintf("PORT=%d", port), "QUEEN_BIND_ADDR=127.0.0.1", "LOG_LEVEL=warn")
+	if s.options.settings != "" {
+		s.broker.Env = append(s.broker.Env, strings.Split(s.options.settings, ",")...)
+	}
 	s.broker.Stderr, s.broker.Stdout = os.Stderr, os.Stderr
 	if err := s.broker.Start(); err != nil {
 		return err
@@ -119,7 +122,7 @@ func (s *stand) startBroker(ctx context.Context, database string) error {
 func (s *stand) counters(ctx context.Context) (counters, error) {
 	// Sessions hand in their commit counts when they turn idle, at most once a second.
 	time.Sleep(1100 * time.Millisecond)
-	c := counters{brokerCPU: processorSeconds(s.broker.Process.Pid)}
+	c := counters{brokerCPU: processorSeconds(s.broker.Process.Pid), rss: peakMemory(s.broker.Process.Pid)}
 	if s.postmaster != 0 {
 		c.databaseCPU = treeSeconds(s.postmaster)
 	}

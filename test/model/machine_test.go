@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sort"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -512,6 +511,3 @@ func equal[T comparable](rt *rapid.T, want, got T, format string, args ...any) {
 		rt.Fatalf("%s: got %v, want %v", fmt.Sprintf(format, args...), got, want)
 	}
 }
-
-// settle is how long a background effect may take before a test calls it missing.
-const settle = 10 * time.Second

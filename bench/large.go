@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+)
+
+// activeRate is how many partitions a second get a message in cardinality.
+const activeRate = 1000
+
+// cardinality creates many partitions, and measures pops while a thousand of them a second get a message: once when there
+// are 10,000, once when all are there. The figures are the latencies of the second; the note has the ratio and the memory.
+func (b *bench) cardinality(ctx context.Context) (result, error) {
+	const few = 10_000
+	if err := b.fill(ctx, 0, few); err != nil {
+		return result{}, err
+	}
+	small, err := b.active(ctx, few)
+	if err != nil {
+		return small, err
+	}
+	if err := b.fill(ctx, few, b.options.many); err != nil {
+		return result{}, err
+	}
+	before := peakMemory(b.broker.Process.Pid)
+	r, err := b.active(ctx, b.options.many)
+	r.note = fmt.Sprintf("end to end p99 %.1f ms with %d partitions, %.1f ms with %d: ratio %.2f; broker peak memory %.0f MB before, %.0f MB after", milliseconds(small.p99), few,
+		milliseconds(r.p99), b.options.many, float64(r.p99)/float64(small.p99), before/1e6, peakMemory(b.broker.Process.Pid)/1e6)
+	return r, err
+}
+
+// fill creates partitions by pushing one message into each, and consumes them.
+func (b *bench) fill(ctx context.Context, from, to int) error {
+	const perRequest = 500
+	var next atomic.Int64
+	next.Store(int64(from))
+	workers := make([]worker, 8)
+	for i := range workers {
+		p := b.newPusher(uint64(i))
+		workers[i] = func(ctx context.Context) (int, error) {
+			first := next.Add(perRequest) - perRequest
+			if first >= int64(to) {
+				return 0, errDrained
+			}
+			n := int(min(perRequest, int64(to)-first))
+			return n, p.push(ctx, n, func(k int) string { return fmt.Sprintf("lane-%d", first+int64(k)) })
+		}
+	}
+	if _, err := closedLoop(ctx, 0, drainLimit, workers); err != nil {
+		return err
+	}
+	seen := newLedger(int64(to - from))
+	if _, err := closedLoop(ctx, 0, drainLimit, b.consumers("bench", 1000, 1000, 8, seen)); err != nil {
+		return err
+	}
+	return seen.verify()
+}
+
+// active pushes one message each to randomly spread partitions at the active rate.
+func (b *bench) active(ctx context.Context, partitions int) (result, error) {
+	spread := *b.stand
+	spread.options.partitions = partitions
+	paced := &bench{stand: &spread, queue: b.queue, client: b.client}
+	// A stride that shares no factor with the number of partitions visits all of them in no order.
+	paced.sequence.Store(b.sequence.Add(1_000_003))
+	return paced.paced(ctx, activeRate, b.options.length, 16)
+}
+
+// soak holds a steady rate for a long time and compares the start with the end: latency, memory and table sizes must level
+// off. The rate is given by the latency scenario's consumers keeping up: soakRate messages a second.
+func (b *bench) soak(ctx context.Context) (result, error) {
+	const parts = 5
+	var first, last result
+	var sizes []int64
+	for part := range parts {
+		r, err := b.paced(ctx, soakRate, b.options.soak/parts, 16)
+		if err != nil {
+			return r, err
+		}
+		var bytes int64
+		if err := b.pool.QueryRow(ctx, `SELECT COALESCE(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+			WHERE n.nspname = 'queen' AND c.relkind = 'r' AND c.relname IN ('log_partitions', 'log_consumers')`).Scan(&bytes); err != nil {
+			return r, err
+		}
+		sizes = append(sizes, bytes)
+		if part == 0 {
+			first = r
+		}
+		last = r
+	}
+	last.note = fmt.Sprintf("%d messages/s for %s: p99 %.1f ms in the first fifth, %.1f ms in the last; RSS %.0f MB, then %.0f MB; bytes of log_partitions and log_consumers per fifth %v",
+		soakRate, b.options.soak, milliseconds(first.p99), milliseconds(last.p99), first.rss/1e6, last.rss/1e6, sizes)
+	return last, nil
+}
+
+// soakRate is one-message pushes a second, well below what the machine can do.
+const soakRate = 1000
