@@ -33,7 +33,7 @@ AS $$
 BEGIN
     SELECT c.r_meta, c.r_blobs INTO meta, blobs
       FROM queen.log_pop_partition_v1(p_queue, p_partition, p_group, p_budget, p_lease_seconds, p_worker, p_auto_ack, p_sub_mode,
-                                      p_sub_from, p_tenant) c;
+                                      p_sub_from, FALSE, p_tenant) c;
     RETURN NEXT;
 END $$;
 
