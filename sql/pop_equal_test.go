@@ -62,6 +62,9 @@ func drawEqualState(t *rapid.T) equalState {
 			p.runs = append(p.runs, r)
 			next += r.count
 			p.last = next - 1
+			if rapid.IntRange(0, 5).Draw(t, "gap") == 0 {
+				next += 7
+			}
 			age = rapid.IntRange(0, age).Draw(t, "age")
 		}
 		if p.hasRow = rapid.Bool().Draw(t, "cursor"); p.hasRow {

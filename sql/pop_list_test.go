@@ -149,16 +149,36 @@ func TestPopListOfNothing(t *testing.T) {
 	require.Zero(t, scalar[int](t, l, `SELECT count(*) FROM queen.log_consumers`))
 }
 
+// Delayed messages make a claim promise more than it can give. What it then looks at further is more than it can use.
+func TestPopListLooksFurtherWhenThePromiseFails(t *testing.T) {
+	t.Parallel()
+	l := newPopLog(t)
+	id := l.queue(t, "q", popQueue{Delay: 100})
+	old, young := run{0, 3, 300 * time.Second}, run{0, 3, time.Second}
+	for name, r := range map[string]run{"young1": young, "young2": young, "old1": old, "old2": old} {
+		l.cursor(t, l.partition(t, id, name, r), "g", -1, "", 0)
+	}
+	gone := l.partition(t, id, "gone")
+	l.cursor(t, gone, "g", -1, "", 0)
+	l.exec(t, `UPDATE queen.log_partitions SET last_offset = 9, log_start = 10 WHERE id = $1`, gone)
+	segments, _, states := popList(t, l, "q", []string{"young1", "young2", "old1", "gone", "old2"}, popCall{maxPartitions: 1})
+	require.Equal(t, []taken{{"old1", 0, 0, 3, blobOf("old1", 0)}}, segments)
+	require.Len(t, states, 3)
+	rows := popRows(t, l, id, "g")
+	require.Equal(t, popRow{Committed: -1}, rows["gone"], "behind the cap: left as it was")
+	require.Equal(t, popRow{Committed: -1}, rows["old2"])
+}
+
 // More messages than one claim promised: the estimate rests on log_start, and a scan cut short by it is repeated in full.
 func TestPopListSurvivesAWrongLogStart(t *testing.T) {
 	t.Parallel()
 	l := newPopLog(t)
 	id := l.queue(t, "q", popQueue{})
-	for _, name := range []string{"a", "b"} {
+	for _, name := range []string{"a", "b", "c"} {
 		pid := l.partition(t, id, name, run{base: 5000, count: 3}, run{base: 5003, count: 3})
 		l.exec(t, `UPDATE queen.log_partitions SET log_start = 0 WHERE id = $1`, pid)
 	}
-	segments, _, _ := popList(t, l, "q", []string{"a", "b"}, popCall{budget: 9})
+	segments, _, _ := popList(t, l, "q", []string{"a", "b", "c"}, popCall{budget: 9})
 	require.EqualValues(t, 9, messages(segments))
 }
 

@@ -14,7 +14,8 @@ import (
 // twoRuns is offsets 0..4 and 5..7.
 func twoRuns() []run { return []run{{base: 0, count: 5}, {base: 5, count: 3}} }
 
-func TestPopOneSelection(t *testing.T) {
+// Every case runs through log_pop_v1 and, for two other groups, through a list that is long enough to be claimed as a set.
+func TestPopSelection(t *testing.T) {
 	t.Parallel()
 	l := newPopLog(t)
 	plain := l.queue(t, "plain", popQueue{})
@@ -55,7 +56,9 @@ func TestPopOneSelection(t *testing.T) {
 			t.Parallel()
 			name := fmt.Sprintf("p%d", i)
 			pid := l.partition(t, tc.queue, name, tc.runs...)
-			l.cursor(t, pid, "g", tc.committed, "", 0)
+			for _, group := range []string{"g", "set", "set auto"} {
+				l.cursor(t, pid, group, tc.committed, "", 0)
+			}
 			queue := scalar[string](t, l, `SELECT name FROM queen.queues WHERE id = $1`, tc.queue)
 			var want []taken
 			for _, p := range tc.want {
@@ -66,15 +69,24 @@ func TestPopOneSelection(t *testing.T) {
 				call.budget = (*int)(nil)
 			}
 			require.Empty(t, cmp.Diff(want, popOne(t, l, queue, name, call)))
-			row := popRows(t, l, tc.queue, "g")[name]
-			require.Equal(t, tc.committed, row.Committed, "a lease does not commit")
-			if tc.want == nil {
-				require.Equal(t, popRow{Committed: tc.committed}, row)
-				return
+			list := []string{"unknown", name, "unknown", "unknown"}
+			call.group = "set"
+			segments, _, _ := popList(t, l, queue, list, call)
+			require.Empty(t, cmp.Diff(want, segments))
+			call.group, call.autoAck = "set auto", true
+			segments, _, _ = popList(t, l, queue, list, call)
+			require.Empty(t, cmp.Diff(want, segments))
+
+			leased, acked := popRow{Committed: tc.committed}, popRow{Committed: tc.committed}
+			if tc.want != nil {
+				first := tc.want[0].base + tc.want[0].start
+				leased = popRow{Committed: tc.committed, BatchEnd: &tc.batchEnd, Worker: ptr("w1"), Expires: ptr(int64(60)), Acquired: ptr(int64(0)),
+					AttemptOffset: &first, Attempts: 1}
+				acked = popRow{Committed: tc.batchEnd, Consumed: messages(segments)}
 			}
-			first := tc.want[0].base + tc.want[0].start
-			require.Equal(t, popRow{Committed: tc.committed, BatchEnd: &tc.batchEnd, Worker: ptr("w1"), Expires: ptr(int64(60)), Acquired: ptr(int64(0)),
-				AttemptOffset: &first, Attempts: 1}, row)
+			require.Equal(t, leased, popRows(t, l, tc.queue, "g")[name])
+			require.Equal(t, leased, popRows(t, l, tc.queue, "set")[name])
+			require.Equal(t, acked, popRows(t, l, tc.queue, "set auto")[name])
 		})
 	}
 }

@@ -117,6 +117,21 @@ func TestPopWildcardClaims(t *testing.T) {
 	}
 }
 
+// The scan looks at 64 partitions for one: those that others hold must not use the places up.
+func TestPopWildcardFindsTheFreePartitionAmongLeasedOnes(t *testing.T) {
+	t.Parallel()
+	l := newPopLog(t)
+	id := l.queue(t, "q", popQueue{})
+	register(t, l, id)
+	l.exec(t, `INSERT INTO queen.log_partitions (queue_id, name, last_offset) SELECT $1, 'p' || g, 9 FROM generate_series(1, 2000) g`, id)
+	l.exec(t, `INSERT INTO queen.log_consumers (partition_id, consumer_group, worker_id, lease_expires_at)
+		SELECT id, 'g', 'other', now() + interval '1 h' FROM queen.log_partitions`)
+	l.partition(t, id, "free", twoRuns()...)
+	segments, meta := popWildcard(t, l, "q", popCall{maxPartitions: 1})
+	require.EqualValues(t, 8, messages(segments))
+	require.Equal(t, "free", meta.Partitions[0].Partition)
+}
+
 func TestPopWildcardWireAndBinaryAgree(t *testing.T) {
 	t.Parallel()
 	l := newPopLog(t)

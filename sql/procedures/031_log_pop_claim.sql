@@ -58,7 +58,7 @@ $$;
 --   r_took        ids of the partitions that yielded
 --   r_reached     how many leading elements of p_pids were tried before the budget or the cap was spent
 -- Statements: one reads the candidates; then per round an optional insert of first-contact rows, one claim, one scan of the
--- segments, one update, an optional seal; one builds r_meta. A round covers as many candidates as the numbers read promise to
+-- segments (at most two), one update, an optional seal; one builds r_meta. A round covers as many candidates as the numbers read promise to
 -- need, so that rows a small budget cannot use stay unlocked for other consumers. It is normally the only one; after a short
 -- one (lost races, delayed messages) the next covers eight times as much.
 -- Blobs of segments that are not delivered are not fetched. A claimed row that the budget does not reach is left as it was.
@@ -100,7 +100,9 @@ DECLARE
     v_reach    BIGINT := 1;
     v_promised BIGINT;
     v_yielding BIGINT;
-    v_exact    BOOLEAN;
+    v_delayed  BOOLEAN;
+    v_unbound  BOOLEAN;
+    v_more     BOOLEAN;
     v_taken    BIGINT;
     v_mode     TEXT;
     v_since    TIMESTAMPTZ;
@@ -189,9 +191,9 @@ BEGIN
             INSERT INTO queen.log_consumers (partition_id, consumer_group, committed)
             SELECT x.pid, p_group,
                    CASE WHEN x.since IS NOT NULL THEN queen.log_pop_seed_at_v1(x.pid, x.log_start, x.last_offset, x.since)
-                        WHEN v_mode = 'new' AND NOT x.recorded THEN x.last_offset
+                        WHEN v_mode = 'new' THEN x.last_offset
                         ELSE -1 END
-              FROM (SELECT u.pid, u.log_start, u.last_offset, m.id IS NOT NULL AS recorded,
+              FROM (SELECT u.pid, u.log_start, u.last_offset,
                            CASE WHEN p_group <> '__QUEUE_MODE__' THEN COALESCE(m.subscription_timestamp, v_since) END AS since
                       FROM unnest(c_pid[v_from:v_to], c_queue_id[v_from:v_to], c_start[v_from:v_to], c_last[v_from:v_to],
                                   c_new[v_from:v_to]) AS u(pid, queue_id, log_start, last_offset, is_new)
@@ -206,7 +208,7 @@ BEGIN
 
         SELECT array_agg(x.idx), array_agg(x.partition_id), array_agg(x.wanted), array_agg(x.pending), array_agg(x.deadline),
                array_agg(x.attempt_offset), array_agg(x.attempt_count), COALESCE(sum(x.pending), 0), COALESCE(bool_or(x.deadline IS NOT NULL), FALSE)
-          INTO h_idx, h_pid, h_wanted, h_pending, h_deadline, h_attempt_offset, h_attempts, v_pending, v_exact
+          INTO h_idx, h_pid, h_wanted, h_pending, h_deadline, h_attempt_offset, h_attempts, v_pending, v_delayed
           FROM (SELECT h.*, GREATEST(h.last_offset - GREATEST(h.wanted, h.log_start) + 1, 0) AS pending
                   FROM (SELECT (u.n + v_from - 1)::INTEGER AS idx, c.partition_id, c.committed + 1 AS wanted, c.attempt_offset,
                                c.attempt_count, u.last_offset, u.log_start, u.deadline
@@ -223,17 +225,19 @@ BEGIN
         v_stop := v_to;
         IF h_idx IS NOT NULL THEN
             -- Offsets are dense above log_start, so what a candidate leaves of the budget is known before its segments are read
-            -- and candidates behind the end of the budget cost nothing. Where messages may be invisible, or when the numbers
-            -- promised more than there was, every candidate is read up to the whole budget instead (v_exact).
+            -- and candidates behind the end of the budget cost nothing. Where messages may be invisible, every candidate is read
+            -- for the whole budget instead. When a gap, or a wrong log_start, left less than was there to take, the scan is
+            -- repeated without bounds but the number of segments.
+            v_unbound := FALSE;
             LOOP
                 WITH span AS (
                     SELECT h.idx, h.pid, h.wanted, h.deadline, h.attempt_offset, h.attempts,
-                           CASE WHEN v_exact THEN v_left
+                           CASE WHEN v_delayed OR v_unbound THEN v_left
                                 ELSE v_left - (sum(h.pending) OVER (ORDER BY h.idx) - h.pending)::BIGINT END AS budget
                       FROM unnest(h_idx, h_pid, h_wanted, h_pending, h_deadline, h_attempt_offset, h_attempts)
                            AS h(idx, pid, wanted, pending, deadline, attempt_offset, attempts)
                 ), seen AS (
-                    SELECT p.idx, p.pid, s.base_offset, s.created_at, s.blob,
+                    SELECT p.idx, p.pid, p.budget, s.base_offset, s.end_offset, s.created_at, s.blob,
                            GREATEST(p.wanted - s.base_offset, 0) AS skip,
                            s.end_offset - s.base_offset + 1 AS msg_count,
                            s.end_offset - GREATEST(s.base_offset, p.wanted) + 1 AS frames,
@@ -257,7 +261,8 @@ BEGIN
                            SELECT g.base_offset, g.end_offset, g.created_at, g.blob
                              FROM queen.log_segments g
                             WHERE g.partition_id = p.pid AND g.base_offset >= f.base_offset
-                              AND g.base_offset < GREATEST(f.base_offset, p.wanted) + p.budget
+                              AND g.base_offset < CASE WHEN v_unbound THEN 9223372036854775807
+                                                       ELSE GREATEST(f.base_offset, p.wanted) + p.budget END
                             ORDER BY g.base_offset LIMIT v_left) s
                      WHERE p.budget > 0
                     WINDOW in_order AS (PARTITION BY p.idx ORDER BY s.base_offset)
@@ -274,20 +279,24 @@ BEGIN
                 )
                 SELECT s.*, b.*
                   INTO s_idx, s_base, s_skip, s_take, s_count, s_created, s_attempt, s_blob, b_idx, b_pid, b_first, b_end, b_taken,
-                       b_attempt, v_taken
+                       b_attempt, v_taken, v_more
                   FROM (SELECT array_agg(t.idx), array_agg(t.base_offset), array_agg(t.skip::INTEGER), array_agg(t.take::INTEGER),
                                array_agg(t.msg_count::INTEGER), array_agg(t.created_at), array_agg(t.attempt), array_agg(t.blob)
                           FROM (SELECT * FROM taken ORDER BY idx, base_offset) t) s,
                        (SELECT array_agg(b.idx), array_agg(b.pid), array_agg(b.first_offset), array_agg(b.end_offset),
-                               array_agg(b.taken), array_agg(b.attempt), COALESCE(sum(b.taken), 0)
+                               array_agg(b.taken), array_agg(b.attempt), COALESCE(sum(b.taken), 0),
+                               -- Short although a candidate has visible messages behind what was read of it?
+                               COALESCE(sum(b.taken), 0) < v_left AND EXISTS (
+                                   SELECT 1 FROM seen v GROUP BY v.idx
+                                   HAVING bool_and(v.visible) AND sum(v.frames) < min(v.budget) AND max(v.end_offset) < c_last[v.idx])
                           FROM (SELECT t.idx, t.pid, min(t.base_offset + t.skip) AS first_offset,
                                        max(t.base_offset + t.skip + t.take - 1) AS end_offset, sum(t.take)::BIGINT AS taken,
                                        min(t.attempt) AS attempt
                                   FROM taken t
                                  GROUP BY t.idx, t.pid
                                  ORDER BY t.idx) b) b;
-                EXIT WHEN v_exact OR v_taken >= v_left OR v_pending <= v_left;
-                v_exact := TRUE;
+                EXIT WHEN v_unbound OR v_taken >= v_left OR NOT (v_more OR (NOT v_delayed AND v_pending > v_left));
+                v_unbound := TRUE;
             END LOOP;
 
             IF b_idx IS NOT NULL THEN
