@@ -69,7 +69,7 @@ DECLARE
     v_log_start BIGINT;
     v_delay     INTEGER;
     v_window    INTEGER;
-    v_deadline  TIMESTAMPTZ := 'infinity';
+    v_deadline  TIMESTAMPTZ := 'infinity'::timestamptz;
     v_committed BIGINT;
     v_attempt_offset BIGINT;
     v_attempts  INTEGER;

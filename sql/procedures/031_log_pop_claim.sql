@@ -131,12 +131,12 @@ DECLARE
     b_taken    BIGINT[];
     b_attempt  INTEGER[];
     -- The same segments of all rounds.
-    o_idx      INTEGER[] := '{}';
-    o_base     BIGINT[] := '{}';
-    o_skip     INTEGER[] := '{}';
-    o_take     INTEGER[] := '{}';
-    o_created  TIMESTAMPTZ[] := '{}';
-    o_attempt  INTEGER[] := '{}';
+    o_idx      INTEGER[] := '{}'::integer[];
+    o_base     BIGINT[] := '{}'::bigint[];
+    o_skip     INTEGER[] := '{}'::integer[];
+    o_take     INTEGER[] := '{}'::integer[];
+    o_created  TIMESTAMPTZ[] := '{}'::timestamptz[];
+    o_attempt  INTEGER[] := '{}'::integer[];
 BEGIN
     r_meta := '{"partitions": []}';
     r_blobs := '{}';
