@@ -167,6 +167,7 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server) 
 		})
 	}
 	start("push", func() error { return engine.pusher.Run(background) })
+	start("ack", func() error { return engine.acker.Run(background) })
 	start("http server", func() error { return ignoreClosed(server.Serve(listener)) })
 	if private != nil {
 		start("database", func() error { return watch(background, private) })

@@ -22,10 +22,11 @@ import (
 	"queenmq/internal/upkeep"
 )
 
-// engine is the parts of a broker that share a pool. Only the pusher and the flags have goroutines of their own.
+// engine is the parts of a broker that share a pool. Only the pusher, the acker and the flags have goroutines of their own.
 type engine struct {
 	pusher  *push.Pusher
 	popper  *pop.Server
+	acker   *ack.Server
 	flags   *upkeep.Flags
 	handler http.Handler
 }
@@ -48,6 +49,7 @@ func (b *Broker) newEngine(db *pg.DB) (*engine, error) {
 		gates.Wake(tenant, queue, partition)
 	})
 	flags := upkeep.NewFlags(db, b.cfg.Caches.RefreshInterval, gates.WakeAll, b.log)
+	acker := ack.New(b.ackConfig(), db, gates, slots)
 	popper := pop.New(pop.Config{
 		DefaultMode: b.cfg.Pop.DefaultSubscriptionMode,
 		Backoff: pop.Backoff{
@@ -55,8 +57,8 @@ func (b *Broker) newEngine(db *pg.DB) (*engine, error) {
 			Multiplier: b.cfg.Pop.WaitBackoffMultiplier, Max: b.cfg.Pop.WaitMaxInterval,
 		},
 		Paused: flags.PopsPaused, Log: b.log,
+		Delivered: func(d pop.Delivery) { acker.Delivered(ack.Delivery(d)) },
 	}, db, gates, slots)
-	acker := ack.New(ack.Config{Log: b.log}, db, gates, slots)
 	transactor := transaction.New(transaction.Config{Packer: packer}, db, acker, gates, slots)
 
 	handler := api.New(api.Config{
@@ -78,7 +80,19 @@ func (b *Broker) newEngine(db *pg.DB) (*engine, error) {
 		LongPolls: gates.WaitingByQueue,
 		Registry:  telemetry.NewRegistry(),
 	})
-	return &engine{pusher: pusher, popper: popper, flags: flags, handler: handler}, nil
+	return &engine{pusher: pusher, popper: popper, acker: acker, flags: flags, handler: handler}, nil
+}
+
+// ackConfig puts the settings of acknowledgements in the form of their room, where negative is off.
+func (b *Broker) ackConfig() ack.Config {
+	cfg := ack.Config{RegistryBytes: int64(b.cfg.Ack.RegistryMB) << 20, Shards: b.cfg.Ack.Shards, Log: b.log}
+	if !b.cfg.Ack.Registry {
+		cfg.RegistryBytes = -1
+	}
+	if !b.cfg.Ack.Fusion {
+		cfg.Shards = -1
+	}
+	return cfg
 }
 
 // databaseCores is how many processors serve the database, as far as it is known: a private one runs on ours.

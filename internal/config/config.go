@@ -9,6 +9,7 @@ type Config struct {
 	Private   Private   `title:"Private PostgreSQL"`
 	Pop       Pop       `title:"Pop and long poll"`
 	Push      Push      `title:"Push"`
+	Ack       Ack       `title:"Acknowledgements"`
 	Admission Admission `title:"Admission of write transactions"`
 	Caches    Caches    `title:"Caches"`
 	Log       Log       `title:"Logging"`
@@ -71,6 +72,14 @@ type Push struct {
 	BundleMax   int           `env:"QUEEN_V2_BUNDLE_MAX" default:"16" min:"1" max:"1024" unit:"segments" doc:"Most segments (one for each partition) in one commit."`
 	Hold        time.Duration `env:"QUEEN_V2_FUSION_HOLD_MS" default:"3" min:"1" max:"1000" unit:"ms" doc:"How often a shard that waits for its turn to commit looks again without being told. A backstop: it decides no latency."`
 	ZstdLevel   int           `env:"QUEEN_V2_ZSTD_LEVEL" default:"3" min:"1" max:"22" doc:"Compression level of stored segments, on zstd's own scale."`
+}
+
+// Ack is how acknowledgements of whole batches are recognised and share commits.
+type Ack struct {
+	Registry   bool `env:"QUEEN_ACK_REGISTRY" default:"true" doc:"Recognise an acknowledgement that completes exactly one delivered batch from memory, so that the database need not look its transaction ids up. The outcome is the same without."`
+	RegistryMB int  `env:"QUEEN_ACK_REGISTRY_MB" default:"64" min:"1" max:"65536" unit:"MB" doc:"Most memory for delivered batches that are not acknowledged yet. The oldest are forgotten first, which costs a look-up each."`
+	Fusion     bool `env:"QUEEN_ACK_FUSION" default:"true" doc:"Commit recognised acknowledgements of many requests together. Off, each has a commit of its own."`
+	Shards     int  `env:"QUEEN_ACK_FUSION_SHARDS" default:"0" min:"1" max:"1024" auto:"one for each processor, 2 to 8" doc:"Shards over which partitions are spread for that. Each has one commit under way, so that more of them carry less each."`
 }
 
 // Admission is how many write transactions may be in flight.

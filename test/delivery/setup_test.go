@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"testing"
@@ -43,15 +44,28 @@ func setup(t *testing.T) *engine {
 
 func setupWith(t *testing.T, cfg pop.Config) *engine {
 	t.Helper()
+	return setupAcks(t, cfg, ack.Config{})
+}
+
+func setupAcks(t *testing.T, cfg pop.Config, ackCfg ack.Config) *engine {
+	t.Helper()
 	database := testdb.New(t)
 	db, err := pg.Open(t.Context(), pg.Options{ConnString: database.ConnString(), MaxConns: 20})
 	require.NoError(t, err)
 	t.Cleanup(db.Close)
 	e := &engine{t: t, db: db, sql: database.Pool(t), gates: ready.New(), slots: admission.New(admission.Config{PoolSize: 20})}
+	e.acks = ack.New(ackCfg, db, e.gates, e.slots)
+	cfg.Delivered = func(d pop.Delivery) { e.acks.Delivered(ack.Delivery(d)) }
 	e.pops = pop.New(cfg, db, e.gates, e.slots)
-	e.acks = ack.New(ack.Config{}, db, e.gates, e.slots)
 	e.txns = transaction.New(transaction.Config{}, db, e.acks, e.gates, e.slots)
 	t.Cleanup(func() { require.Zero(t, e.slots.Stats().InFlight, "a slot was not given back") })
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- e.acks.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-ended)
+	})
 	return e
 }
 

@@ -20,7 +20,16 @@ import (
 // row, with the model.
 func TestBrokerAgreesWithModel(t *testing.T) {
 	t.Parallel()
-	s := stack.Start(t)
+	for _, row := range stack.Switches {
+		t.Run(row.Name, func(t *testing.T) {
+			t.Parallel()
+			checkAgainstModel(t, stack.Start(t, row.Settings))
+		})
+	}
+}
+
+func checkAgainstModel(t *testing.T, s *stack.Stack) {
+	t.Helper()
 	run := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		run++

@@ -35,17 +35,33 @@ var (
 type fakeStore struct {
 	mu      sync.Mutex
 	asked   []pg.HashAck
+	flushed [][]pg.PositionalAck
 	letters []pg.DeadLetter
 	renewed []string
 	lookups int
 
 	ack     func(ctx context.Context, a pg.HashAck) (pg.HashAckResult, error)
+	multi   func(ctx context.Context, acks []pg.PositionalAck) ([]pg.PositionalAckResult, error)
 	segment pg.StoredSegment
 	gone    bool
 	segErr  error
 	file    pg.DeadLetterResult
 	fileErr error
 	ownErr  error
+}
+
+func (f *fakeStore) AckMulti(ctx context.Context, acks []pg.PositionalAck) ([]pg.PositionalAckResult, error) {
+	f.mu.Lock()
+	f.flushed = append(f.flushed, acks)
+	f.mu.Unlock()
+	if f.multi != nil {
+		return f.multi(ctx, acks)
+	}
+	results := make([]pg.PositionalAckResult, len(acks))
+	for i := range results {
+		results[i].OK = true
+	}
+	return results, nil
 }
 
 func (f *fakeStore) AckByHash(ctx context.Context, a pg.HashAck) (pg.HashAckResult, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ const (
 
 // A Store is what this package needs of the database door.
 type Store interface {
+	AckMulti(ctx context.Context, acks []pg.PositionalAck) ([]pg.PositionalAckResult, error)
 	AckByHash(ctx context.Context, a pg.HashAck) (pg.HashAckResult, error)
 	SegmentAt(ctx context.Context, partition uuid.UUID, offset int64) (pg.StoredSegment, bool, error)
 	FileDeadLetter(ctx context.Context, d pg.DeadLetter) (pg.DeadLetterResult, error)
@@ -42,19 +44,26 @@ type Config struct {
 	Timeout time.Duration
 	// Concurrency is how many groups of one request are worked on at a time. Default 16.
 	Concurrency int
+	// RegistryBytes is the memory for recognising acks of whole batches; 0 is DefaultRegistryBytes, and below 0 none is
+	// recognised.
+	RegistryBytes int64
+	// Shards is how many loops commit recognised acks together; 0 is DefaultShards, and below 0 each is committed by itself.
+	Shards int
 	// Log takes dead letters that could not be filed. Nil drops it.
 	Log *slog.Logger
 }
 
-// A Server takes acks to the database. Make one with [New].
+// A Server takes acks to the database. Make one with [New]. It works without [Server.Run], committing every ack by itself.
 type Server struct {
-	cfg    Config
-	db     Store
-	gates  *ready.Gates
-	slots  *admission.Controller
-	log    *slog.Logger
-	owners owners
-	reads  chan struct{}
+	cfg      Config
+	db       Store
+	gates    *ready.Gates
+	slots    *admission.Controller
+	log      *slog.Logger
+	owners   owners
+	reads    chan struct{}
+	registry *registry
+	fuser    *fuser
 }
 
 // New returns a server that works through db, takes slots of the Ack lane and wakes gates.
@@ -65,17 +74,85 @@ func New(cfg Config, db Store, gates *ready.Gates, slots *admission.Controller) 
 	if cfg.Concurrency <= 0 {
 		cfg.Concurrency = defaultConcurrency
 	}
+	if cfg.RegistryBytes == 0 {
+		cfg.RegistryBytes = DefaultRegistryBytes
+	}
+	if cfg.Shards == 0 {
+		cfg.Shards = DefaultShards()
+	}
 	log := cfg.Log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Server{cfg: cfg, db: db, gates: gates, slots: slots, log: log, reads: make(chan struct{}, concurrentReads)}
+	return &Server{
+		cfg: cfg, db: db, gates: gates, slots: slots, log: log, reads: make(chan struct{}, concurrentReads),
+		registry: newRegistry(cfg.RegistryBytes),
+		fuser:    newFuser(max(cfg.Shards, 0), db, slots, cfg.Timeout, log),
+	}
+}
+
+// Run owns the loops that commit whole batches of many requests together, until ctx ends; then it commits what it has taken and
+// returns nil. Acks that come before or after commit by themselves. It may run once.
+func (s *Server) Run(ctx context.Context) error {
+	s.fuser.run(ctx)
+	<-ctx.Done() // without shards there is nothing else to wait for
+	return nil
+}
+
+// Delivered remembers a batch that is about to be sent, so that the ack of all of it is recognised. It does not block.
+func (s *Server) Delivered(d Delivery) {
+	s.owners.put(d.PartitionID, Owner{Tenant: d.Tenant, Queue: d.Queue, Partition: d.Partition})
+	s.registry.put(d)
+}
+
+// Forget drops what is remembered of a delivery before worker acknowledges a part of it in another way than through this server.
+func (s *Server) Forget(partition uuid.UUID, group, worker string) {
+	s.registry.evict(batchKey{partition, group}, worker)
+}
+
+// Stats are figures since the server was made, except Batches and RegistryBytes.
+type Stats struct {
+	// Hits are acks recognised as one whole delivered batch, Misses other completions under a lease.
+	Hits, Misses uint64
+	// Flushes are common commits, Rows the batches they decided, Failures the commits that failed.
+	Flushes, Rows, Failures uint64
+	// Batches and RegistryBytes are what the registry holds now.
+	Batches       int
+	RegistryBytes int64
+}
+
+// Stats returns the server's figures.
+func (s *Server) Stats() Stats {
+	batches, size := s.registry.size()
+	return Stats{
+		Hits: s.registry.hits.Load(), Misses: s.registry.misses.Load(),
+		Flushes: s.fuser.flushes.Load(), Rows: s.fuser.rows.Load(), Failures: s.fuser.failures.Load(),
+		Batches: batches, RegistryBytes: size,
+	}
+}
+
+// A call is one request on its way.
+type call struct {
+	tenant  uuid.UUID
+	group   string
+	items   []Item
+	results []Result
 }
 
 // A group is the items of one request that share a partition and a lease; they are decided together.
 type group struct {
 	partitionID, leaseID string
 	indexes              []int
+
+	// Set by prepare.
+	partition uuid.UUID
+	owner     Owner
+	// hashes are those of the transaction ids in one piece, set by submit.
+	hashes []byte
+	// whole is the group's share in a common commit, when it completes exactly one delivered batch.
+	whole *advance
+	// resolves says that the group is to be decided by its transaction ids: it is prepared and completes no delivered batch.
+	resolves bool
 }
 
 // Ack carries out the items for a consumer group; an empty group means none (pg.QueueModeGroup). It returns one result per item, in
@@ -85,33 +162,67 @@ func (s *Server) Ack(ctx context.Context, tenant uuid.UUID, consumerGroup string
 		consumerGroup = pg.QueueModeGroup
 	}
 	ctx = context.WithoutCancel(ctx)
-	results := make([]Result, len(items))
+	c := &call{tenant: tenant, group: consumerGroup, items: items, results: make([]Result, len(items))}
 	groups := groupItems(items)
+	if len(groups) == 1 { // most requests acknowledge one batch
+		s.ackGroup(ctx, c, groups[0])
+		return c.results
+	}
+	// Batches that are recognised from memory are submitted first, all of them: a request over many partitions is one commit.
+	var fused sync.WaitGroup
+	var rest []*group
+	for _, g := range groups {
+		if s.cfg.Shards < 0 || !s.prepareKnown(ctx, c, g) || !s.submit(c, g, &fused) {
+			rest = append(rest, g)
+		}
+	}
+	s.ackGroups(ctx, c, rest)
+	fused.Wait()
+	var refused []*group
+	for _, g := range groups {
+		if g.whole != nil && !g.resolves && !s.conclude(c, g) {
+			refused = append(refused, g)
+		}
+	}
+	s.ackGroups(ctx, c, refused)
+	return c.results
+}
+
+// ackGroups decides groups side by side.
+func (s *Server) ackGroups(ctx context.Context, c *call, groups []*group) {
 	limit := make(chan struct{}, s.cfg.Concurrency)
 	var working sync.WaitGroup
 	for _, g := range groups {
 		limit <- struct{}{}
 		working.Go(func() {
 			defer func() { <-limit }()
-			s.ackGroup(ctx, tenant, consumerGroup, g, items, results)
+			s.ackGroup(ctx, c, g)
 		})
 	}
 	working.Wait()
-	return results
 }
 
 // groupItems puts items with the same partition and lease together, in order of first appearance.
 func groupItems(items []Item) []*group {
 	type key struct{ partition, lease string }
 	var groups []*group
-	byKey := make(map[key]*group)
+	var byKey map[key]*group // of the groups, as soon as there is more than one
+	var g *group
 	for i := range items {
 		k := key{items[i].PartitionID, items[i].LeaseID}
-		g, ok := byKey[k]
-		if !ok {
-			g = &group{partitionID: k.partition, leaseID: k.lease}
-			byKey[k] = g
-			groups = append(groups, g)
+		if g == nil || g.partitionID != k.partition || g.leaseID != k.lease { // neighbours mostly share their batch
+			known := false
+			if g, known = byKey[k]; !known {
+				g = &group{partitionID: k.partition, leaseID: k.lease}
+				groups = append(groups, g)
+				if byKey == nil {
+					byKey = make(map[key]*group)
+				}
+				byKey[k] = g
+			}
+		}
+		if g.indexes == nil && len(groups) == 1 {
+			g.indexes = make([]int, 0, len(items))
 		}
 		g.indexes = append(g.indexes, i)
 	}
@@ -119,83 +230,108 @@ func groupItems(items []Item) []*group {
 }
 
 // ackGroup decides one group and writes the results of its items, which nobody else touches.
-func (s *Server) ackGroup(
-	ctx context.Context, tenant uuid.UUID, consumerGroup string, g *group, items []Item, results []Result,
-) {
+func (s *Server) ackGroup(ctx context.Context, c *call, g *group) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
-	for _, i := range g.indexes {
-		results[i].TransactionID = items[i].TransactionID
-	}
-	refuse := func(text string) {
-		for _, i := range g.indexes {
-			results[i].Error = text
+	if !g.resolves {
+		if !s.prepare(ctx, c, g) {
+			return
 		}
+		var fused sync.WaitGroup
+		if s.submit(c, g, &fused) {
+			fused.Wait()
+			if s.conclude(c, g) {
+				return
+			}
+		}
+	}
+	s.resolve(ctx, c, g)
+}
+
+// refuse gives every item of g the same error.
+func (c *call) refuse(g *group, text string) {
+	for _, i := range g.indexes {
+		c.results[i].Error = text
+	}
+}
+
+// prepare checks what does not depend on the state of the batch. When it returns false the items have been refused.
+func (s *Server) prepare(ctx context.Context, c *call, g *group) bool {
+	for _, i := range g.indexes {
+		c.results[i].TransactionID = c.items[i].TransactionID
 	}
 	partition, err := uuid.Parse(g.partitionID)
 	if err != nil || len(g.partitionID) != 36 {
-		refuse("invalid partitionId: it must be a UUID, as the pop returned it")
-		return
+		c.refuse(g, "invalid partitionId: it must be a UUID, as the pop returned it")
+		return false
 	}
 	owner, found, err := s.lookUp(ctx, partition)
 	switch {
 	case err != nil:
-		refuse(errorText(err))
-		return
-	case found && owner.Tenant != tenant, !found && s.cfg.Tenancy:
-		refuse(textNotOwned)
-		return
-	case !found || !storable(consumerGroup):
-		refuse(textConsumer)
-		return
+		c.refuse(g, errorText(err))
+		return false
+	case found && owner.Tenant != c.tenant, !found && s.cfg.Tenancy:
+		c.refuse(g, textNotOwned)
+		return false
+	case !found || !storable(c.group):
+		c.refuse(g, textConsumer)
+		return false
 	case !storable(g.leaseID):
-		refuse(textInvalidLease)
-		return
+		c.refuse(g, textInvalidLease)
+		return false
 	}
 	for _, i := range g.indexes {
-		results[i].Queue, results[i].Partition = owner.Queue, owner.Partition
+		c.results[i].Queue, c.results[i].Partition = owner.Queue, owner.Partition
 	}
+	g.partition, g.owner = partition, owner
+	return true
+}
 
-	request := hashAck(partition, consumerGroup, g, items)
+// resolve decides the group by its transaction ids.
+func (s *Server) resolve(ctx context.Context, c *call, g *group) {
+	request := g.request(c)
 	verdict, err := s.commit(ctx, request)
 	switch {
 	case err != nil:
-		refuse(errorText(err))
+		c.refuse(g, errorText(err))
 		return
 	case !verdict.OK:
-		refuse(orElse(verdict.Error, textAckRejected))
+		c.refuse(g, orElse(verdict.Error, textAckRejected))
 		return
 	}
 	var handOff DeadLetterOutcome
 	if verdict.DeadLetter {
 		handOff = s.FileDeadLetter(ctx, DeadLetterOrder{
-			PartitionID: partition, Group: consumerGroup, Worker: verdict.Worker, Offset: verdict.Offset, Nacks: nacks(g, items),
+			PartitionID: g.partition, Group: c.group, Worker: verdict.Worker, Offset: verdict.Offset, Nacks: nacks(g, c.items),
 		})
 	}
-	explain(g, items, request, verdict, handOff, results)
+	explain(c, g, request.Statuses, verdict, handOff)
 	if verdict.LeaseReleased || handOff.Filed {
-		s.gates.Wake(tenant, owner.Queue, owner.Partition)
+		s.leaseEnded(c, g)
 	}
 }
 
-// hashAck is what the database is asked for a group.
-func hashAck(partition uuid.UUID, consumerGroup string, g *group, items []Item) pg.HashAck {
+// request is what the database is asked to resolve.
+func (g *group) request(c *call) pg.HashAck {
+	n := len(g.indexes)
 	request := pg.HashAck{
-		PartitionID: partition,
-		Group:       consumerGroup,
-		Worker:      g.leaseID,
-		Hashes:      make([][]byte, 0, len(g.indexes)),
-		Statuses:    make([]string, 0, len(g.indexes)),
+		PartitionID: g.partition, Group: c.group, Worker: g.leaseID, Hashes: make([][]byte, 0, n), Statuses: make([]string, 0, n),
+	}
+	for hash := range slices.Chunk(g.hashes, segment.HashBytes) {
+		request.Hashes = append(request.Hashes, hash)
 	}
 	for _, i := range g.indexes {
-		hash := segment.Hash(items[i].TransactionID)
-		request.Hashes = append(request.Hashes, hash[:])
-		request.Statuses = append(request.Statuses, Status(items[i].Status))
+		request.Statuses = append(request.Statuses, Status(c.items[i].Status))
 	}
 	return request
 }
 
-// commit is the one way to the database: resolve by hash, under the row lock, authoritatively.
+// leaseEnded lets others know that the partition can be claimed again. Every way in which an ack ends a lease comes here.
+func (s *Server) leaseEnded(c *call, g *group) {
+	s.gates.Wake(c.tenant, g.owner.Queue, g.owner.Partition)
+}
+
+// commit resolves by hash, under the row lock, authoritatively.
 func (s *Server) commit(ctx context.Context, request pg.HashAck) (pg.HashAckResult, error) {
 	slot, err := s.slots.Acquire(ctx, admission.Ack)
 	if err != nil {
@@ -206,15 +342,13 @@ func (s *Server) commit(ctx context.Context, request pg.HashAck) (pg.HashAckResu
 }
 
 // explain writes the outcome of every item of a group that was carried out.
-func explain(
-	g *group, items []Item, request pg.HashAck, verdict pg.HashAckResult, handOff DeadLetterOutcome, results []Result,
-) {
+func explain(c *call, g *group, statuses []string, verdict pg.HashAckResult, handOff DeadLetterOutcome) {
 	noop, stale, unresolved := count(verdict.Noop), count(verdict.Stale), count(verdict.Unresolved)
 	// From the back: of several items with one hash the first ones took the messages there were, the last ones found none.
 	for k := len(g.indexes) - 1; k >= 0; k-- {
-		result, status := &results[g.indexes[k]], request.Statuses[k]
+		result, status := &c.results[g.indexes[k]], statuses[k]
 		result.LeaseReleased = verdict.LeaseReleased || handOff.Filed
-		hash := hex.EncodeToString(request.Hashes[k])
+		hash := [segment.HashBytes]byte(g.hashes[k*segment.HashBytes:])
 		switch {
 		case take(unresolved, hash):
 			result.Error = textUnresolvable
@@ -233,27 +367,29 @@ func explain(
 	}
 	for _, i := range handOff.Named {
 		if handOff.Filed {
-			results[i].DeadLetter = true
+			c.results[i].DeadLetter = true
 		} else {
-			results[i].Success, results[i].Error = false, handOff.Error
+			c.results[i].Success, c.results[i].Error = false, handOff.Error
 		}
 	}
 }
 
-// count turns a list of hashes into how often each occurs.
-func count(hashes []string) map[string]int {
-	if len(hashes) == 0 {
+// count turns a list of hashes in hex into how often each occurs. What is not a hash is none of ours.
+func count(hexes []string) map[[segment.HashBytes]byte]int {
+	if len(hexes) == 0 {
 		return nil
 	}
-	counted := make(map[string]int, len(hashes))
-	for _, hash := range hashes {
-		counted[hash]++
+	counted := make(map[[segment.HashBytes]byte]int, len(hexes))
+	for _, text := range hexes {
+		if raw, err := hex.DecodeString(text); err == nil && len(raw) == segment.HashBytes {
+			counted[[segment.HashBytes]byte(raw)]++
+		}
 	}
 	return counted
 }
 
 // take uses one occurrence of the hash up, if there is one left.
-func take(counted map[string]int, hash string) bool {
+func take(counted map[[segment.HashBytes]byte]int, hash [segment.HashBytes]byte) bool {
 	if counted[hash] == 0 {
 		return false
 	}

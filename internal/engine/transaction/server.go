@@ -61,6 +61,7 @@ type Store interface {
 type Acks interface {
 	Owner(ctx context.Context, tenant, partition uuid.UUID) (ack.Owner, error)
 	FileDeadLetter(ctx context.Context, order ack.DeadLetterOrder) ack.DeadLetterOutcome
+	Forget(partition uuid.UUID, group, worker string)
 }
 
 // Config holds what a Server can be told. The zero value is the default.
@@ -114,6 +115,9 @@ func (s *Server) Run(ctx context.Context, tenant uuid.UUID, operations []Operati
 		return Outcome{}, err
 	}
 
+	for _, m := range merged { // what they leave of a delivered batch is another one
+		s.acks.Forget(m.PartitionID, m.Group, m.Worker)
+	}
 	committed, err := s.commit(ctx, request(tenant, bundle, merged))
 	if err != nil {
 		return Outcome{}, err

@@ -58,8 +58,9 @@ func (f *fakeStore) PartitionLeaseHolder(_ context.Context, partition uuid.UUID,
 
 // fakeAcks files dead letters as told.
 type fakeAcks struct {
-	orders []ack.DeadLetterOrder
-	filed  bool
+	forgotten []string
+	orders    []ack.DeadLetterOrder
+	filed     bool
 }
 
 func (f *fakeAcks) Owner(_ context.Context, _, partition uuid.UUID) (ack.Owner, error) {
@@ -72,6 +73,10 @@ func (f *fakeAcks) Owner(_ context.Context, _, partition uuid.UUID) (ack.Owner, 
 func (f *fakeAcks) FileDeadLetter(_ context.Context, order ack.DeadLetterOrder) ack.DeadLetterOutcome {
 	f.orders = append(f.orders, order)
 	return ack.DeadLetterOutcome{Filed: f.filed, Named: []int{order.Nacks[0].Index}}
+}
+
+func (f *fakeAcks) Forget(partition uuid.UUID, group, worker string) {
+	f.forgotten = append(f.forgotten, fmt.Sprint(partition, group, worker))
 }
 
 func setup(t *testing.T) (*Server, *fakeStore, *fakeAcks, *ready.Gates) {
@@ -103,7 +108,7 @@ func hashesOf(transactionIDs ...string) [][]byte {
 
 func TestPushesAndAcksGoInOneCall(t *testing.T) {
 	t.Parallel()
-	server, db, _, gates := setup(t)
+	server, db, acks, gates := setup(t)
 	noop := hex.EncodeToString(hashesOf("b")[0])
 	db.acks = []pg.HashAckResult{{OK: true, LeaseReleased: true, Noop: []string{noop}}, {OK: true}}
 	orders, labels := gates.Subscribe(tenant, "orders"), gates.Subscribe(tenant, "labels")
@@ -122,6 +127,8 @@ func TestPushesAndAcksGoInOneCall(t *testing.T) {
 	}, nil)
 	require.NoError(t, err)
 
+	require.Equal(t, []string{fmt.Sprint(eu, "billing", "lease"), fmt.Sprint(us, "billing", "lease")}, acks.forgotten,
+		"a batch acknowledged in part here is not recognised as a whole later")
 	require.Len(t, db.asked, 1)
 	asked := db.asked[0]
 	require.Equal(t, tenant, asked.Tenant)

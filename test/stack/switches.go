@@ -1,0 +1,12 @@
+package stack
+
+// Switches are settings that change what a broker's work costs and must not change what it does. Tests of behaviour run under each
+// row.
+var Switches = []struct {
+	Name     string
+	Settings map[string]string
+}{
+	{"defaults", nil},
+	{"every ack resolved by its ids", map[string]string{"QUEEN_ACK_REGISTRY": "0"}},
+	{"every ack in a commit of its own", map[string]string{"QUEEN_ACK_FUSION": "0"}},
+}
