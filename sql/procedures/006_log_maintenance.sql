@@ -55,8 +55,9 @@ $$;
 --                       Without cursors rule 2 does nothing: data that nobody has read is not "completed"
 --   p_max_rows          segments; below 1 and NULL act as 1
 --   p_history_type      what retention_history says; NULL lets the rule that moved the boundary decide
--- Returns {"deleted": segments, "new_log_start": offset | null, "done": bool}; done = false when the batch was full and more
--- may be deletable. Unknown partition: {"deleted":0,"new_log_start":null,"done":true}.
+-- Returns {"deleted": segments, "messages": n, "unread": n, "new_log_start": offset | null, "done": bool}; done = false when the
+-- batch was full and more may be deletable. unread counts the deleted messages that lay above the slowest cursor, or all of
+-- them without a cursor; messages and unread are left out when nothing was deleted. Unknown partition: {"deleted":0,"new_log_start":null,"done":true}.
 -- Leases are not consulted: rule 1 may delete under a lease, and the cursor resumes at the next existing offset.
 -- Locks: the log_partitions row FOR NO KEY UPDATE, nothing else. oldest_live_at is corrected also when nothing is deleted, so
 -- that a value that was too early costs one fruitless step and not one per cycle.
@@ -79,6 +80,7 @@ DECLARE
     v_max_end  BIGINT;
     v_first_at TIMESTAMPTZ;
     v_deleted  INT;
+    v_unread   BIGINT;
 BEGIN
     SELECT p.log_start, p.oldest_live_at INTO v_start, v_oldest
       FROM queen.log_partitions p
@@ -128,6 +130,9 @@ BEGIN
         RETURN jsonb_build_object('deleted', 0, 'new_log_start', v_start, 'done', TRUE);
     END IF;
 
+    SELECT v_max_end + 1 - LEAST(GREATEST(COALESCE(min(c.committed) + 1, v_start), v_start), v_max_end + 1) INTO v_unread
+      FROM queen.log_consumers c
+     WHERE c.partition_id = p_pid;
     DELETE FROM queen.log_segments s
      WHERE s.partition_id = p_pid AND s.base_offset >= v_start AND s.base_offset <= v_max_base;
     GET DIAGNOSTICS v_deleted = ROW_COUNT;
@@ -144,7 +149,7 @@ BEGIN
     INSERT INTO queen.retention_history (partition_id, messages_deleted, retention_type)
     VALUES (p_pid, LEAST(v_max_end + 1 - v_start, 2147483647)::int,
             COALESCE(p_history_type, CASE WHEN v_boundary > v_rule1 THEN 'completed_retention' ELSE 'retention' END));
-    RETURN jsonb_build_object('deleted', v_deleted, 'new_log_start', v_max_end + 1,
+    RETURN jsonb_build_object('deleted', v_deleted, 'messages', v_max_end + 1 - v_start, 'unread', v_unread, 'new_log_start', v_max_end + 1,
                               'done', v_horizon IS NULL OR v_boundary < v_horizon);
 END $$;
 

@@ -143,7 +143,7 @@ BEGIN
         END IF;
         v_values := v_values || jsonb_build_object(r.name, v_value);
         IF r.name IN ('priority', 'retryDelay', 'ttl')
-           OR r.name IN ('dlqRetentionSeconds', 'redeliveryDelayMs', 'maxDeliveries') AND v_value <> '0' THEN
+           OR r.name IN ('redeliveryDelayMs', 'maxDeliveries') AND v_value <> '0' THEN
             v_inert := v_inert || to_jsonb(r.name);
         END IF;
     END LOOP;
