@@ -12,26 +12,30 @@ SET timezone = 'UTC'
 AS $$
 DECLARE
     v_now     TIMESTAMPTZ := clock_timestamp();
-    v_buffers JSONB := '[]';
+    v_buffers JSONB := '[]'::jsonb;
+    -- Looked for when it runs: the extension may be created or dropped at any time.
+    v_cache   TEXT := to_regclass('pg_buffercache')::text;
 BEGIN
+    IF v_cache IS NOT NULL THEN
     BEGIN
-        EXECUTE $sql$
+        EXECUTE format($sql$
             SELECT COALESCE(jsonb_agg(jsonb_build_object(
                        'object', x.relname, 'bufferedSize', pg_size_pretty(x.bytes), 'bufferedBytes', x.bytes,
                        'percentOfCache', round(x.bytes * 100.0 / x.cache, 2)) ORDER BY x.bytes DESC), '[]')
               FROM (SELECT c.relname, count(*) * current_setting('block_size')::bigint AS bytes,
                            (SELECT setting::bigint FROM pg_settings WHERE name = 'shared_buffers') * current_setting('block_size')::bigint AS cache
-                      FROM pg_buffercache b
+                      FROM %s b
                       JOIN pg_class c ON b.relfilenode = pg_relation_filenode(c.oid)
                      WHERE b.reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
                        AND c.relnamespace = 'queen'::regnamespace
                      GROUP BY c.relname
                      ORDER BY 2 DESC
-                     LIMIT 20) x $sql$
+                     LIMIT 20) x $sql$, v_cache)
            INTO v_buffers;
     EXCEPTION WHEN undefined_table OR insufficient_privilege THEN
-        v_buffers := '[]';
+        v_buffers := '[]'::jsonb;
     END;
+    END IF;
     RETURN jsonb_build_object(
         'timestamp', queen.iso_ms_v1(v_now),
         'database', current_database(),

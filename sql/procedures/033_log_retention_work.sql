@@ -10,63 +10,81 @@
 -- Returns r_partition, r_oldest, and the cutoffs for its step: r_cutoff (rule 1, sidecar or maxwait; NULL when off) and r_completed
 -- (rule 2, phase rules only; NULL when off).
 -- One row of rules per queue that has a cutoff, then one bounded look per such queue into the partial index of the watermark:
--- the cost follows the due rows, not the partitions. A plain join is planned as a hash join over all partitions, and a bound
--- LIMIT lets a generic plan fall back to it: hence the lateral sub-select and the literals. Locks: none.
+-- the cost follows the due rows, not the partitions. A plain join is planned as a hash join over all partitions, and a generic
+-- plan, which does not know the LIMIT, falls back to it: hence the lateral sub-select and the custom plans. Locks: none.
 -- Called by: pg.RetentionDue.
 CREATE OR REPLACE FUNCTION queen.log_retention_due_v1(
     p_phase TEXT, p_now TIMESTAMPTZ, p_limit INTEGER, p_after_at TIMESTAMPTZ DEFAULT NULL, p_after_id UUID DEFAULT NULL)
 RETURNS TABLE (r_partition UUID, r_oldest TIMESTAMPTZ, r_cutoff TIMESTAMPTZ, r_completed TIMESTAMPTZ)
 LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_custom_plan
 SET enable_seqscan = off
 SET enable_hashjoin = off
 SET enable_mergejoin = off
 SET jit = off
 AS $$
 DECLARE
-    v_limit  INT := GREATEST(COALESCE(p_limit, 1), 1);
-    v_column TEXT;
-    v_rules  TEXT;
-    v_after  TEXT := '';
+    v_limit INT := GREATEST(COALESCE(p_limit, 1), 1);
 BEGIN
     CASE p_phase
     WHEN 'rules' THEN
-        v_column := 'oldest_live_at';
-        v_rules := $q$
-            SELECT q.id, CASE WHEN q.retention_seconds > 0 THEN $1 - make_interval(secs => q.retention_seconds) END AS cutoff,
-                   CASE WHEN q.completed_retention_seconds > 0 THEN $1 - make_interval(secs => q.completed_retention_seconds) END AS completed
+        RETURN QUERY
+        WITH rules AS MATERIALIZED (
+            SELECT q.id, CASE WHEN q.retention_seconds > 0 THEN p_now - make_interval(secs => q.retention_seconds) END AS cutoff,
+                   CASE WHEN q.completed_retention_seconds > 0 THEN p_now - make_interval(secs => q.completed_retention_seconds) END AS completed
               FROM queen.queues q
-             WHERE q.retention_enabled AND (q.retention_seconds > 0 OR q.completed_retention_seconds > 0)$q$;
-    WHEN 'txns' THEN
-        v_column := 'oldest_txn_at';
-        v_rules := $q$
-            SELECT q.id, $1 - make_interval(secs => GREATEST(q.dedup_window_seconds, q.completed_retention_seconds, 900)) AS cutoff,
-                   NULL::timestamptz AS completed
-              FROM queen.queues q$q$;
-    WHEN 'maxwait' THEN
-        v_column := 'oldest_live_at';
-        v_rules := $q$
-            SELECT q.id, $1 - make_interval(secs => q.max_wait_time_seconds) AS cutoff, NULL::timestamptz AS completed
-              FROM queen.queues q
-             WHERE q.max_wait_time_seconds > 0$q$;
-    ELSE
-        RAISE EXCEPTION 'QRETENTION unknown phase %', p_phase USING ERRCODE = 'QU003';
-    END CASE;
-    IF p_after_at IS NOT NULL THEN
-        v_after := format('AND (p.%I, p.id) > (%L::timestamptz, %L::uuid)', v_column, p_after_at, p_after_id);
-    END IF;
-    RETURN QUERY EXECUTE format($q$
-        WITH rules AS MATERIALIZED (%1$s)
+             WHERE q.retention_enabled AND (q.retention_seconds > 0 OR q.completed_retention_seconds > 0)
+        )
         SELECT d.id, d.oldest, r.cutoff, r.completed
           FROM rules r
          CROSS JOIN LATERAL (
-               SELECT p.id, p.%2$I AS oldest
+               SELECT p.id, p.oldest_live_at AS oldest
                  FROM queen.log_partitions p
-                WHERE p.queue_id = r.id AND p.%2$I < GREATEST(r.cutoff, r.completed) %3$s
-                ORDER BY p.%2$I, p.id
-                LIMIT %4$s) d
+                WHERE p.queue_id = r.id AND p.oldest_live_at < GREATEST(r.cutoff, r.completed)
+                  AND (p_after_at IS NULL OR (p.oldest_live_at, p.id) > (p_after_at, p_after_id))
+                ORDER BY p.oldest_live_at, p.id
+                LIMIT v_limit) d
          ORDER BY d.oldest, d.id
-         LIMIT %4$s$q$, v_rules, v_column, v_after, v_limit)
-      USING p_now;
+         LIMIT v_limit;
+    WHEN 'txns' THEN
+        RETURN QUERY
+        WITH rules AS MATERIALIZED (
+            SELECT q.id, p_now - make_interval(secs => GREATEST(q.dedup_window_seconds, q.completed_retention_seconds, 900)) AS cutoff,
+                   NULL::timestamptz AS completed
+              FROM queen.queues q
+        )
+        SELECT d.id, d.oldest, r.cutoff, r.completed
+          FROM rules r
+         CROSS JOIN LATERAL (
+               SELECT p.id, p.oldest_txn_at AS oldest
+                 FROM queen.log_partitions p
+                WHERE p.queue_id = r.id AND p.oldest_txn_at < GREATEST(r.cutoff, r.completed)
+                  AND (p_after_at IS NULL OR (p.oldest_txn_at, p.id) > (p_after_at, p_after_id))
+                ORDER BY p.oldest_txn_at, p.id
+                LIMIT v_limit) d
+         ORDER BY d.oldest, d.id
+         LIMIT v_limit;
+    WHEN 'maxwait' THEN
+        RETURN QUERY
+        WITH rules AS MATERIALIZED (
+            SELECT q.id, p_now - make_interval(secs => q.max_wait_time_seconds) AS cutoff, NULL::timestamptz AS completed
+              FROM queen.queues q
+             WHERE q.max_wait_time_seconds > 0
+        )
+        SELECT d.id, d.oldest, r.cutoff, r.completed
+          FROM rules r
+         CROSS JOIN LATERAL (
+               SELECT p.id, p.oldest_live_at AS oldest
+                 FROM queen.log_partitions p
+                WHERE p.queue_id = r.id AND p.oldest_live_at < GREATEST(r.cutoff, r.completed)
+                  AND (p_after_at IS NULL OR (p.oldest_live_at, p.id) > (p_after_at, p_after_id))
+                ORDER BY p.oldest_live_at, p.id
+                LIMIT v_limit) d
+         ORDER BY d.oldest, d.id
+         LIMIT v_limit;
+    ELSE
+        RAISE EXCEPTION 'QRETENTION unknown phase %', p_phase USING ERRCODE = 'QU003';
+    END CASE;
 END $$;
 
 -- log_retention_repair_step_v1: compare the two watermarks of up to p_max_rows partitions, in the order of their ids behind
