@@ -77,6 +77,7 @@ func (b *Broker) newEngine(db *pg.DB) (*engine, error) {
 		Admission: slots.Stats,
 		PushStats: pusher.Stats,
 		PopStats:  popper.Stats,
+		AckStats:  acker.Stats,
 		LongPolls: gates.WaitingByQueue,
 		Registry:  telemetry.NewRegistry(),
 	})

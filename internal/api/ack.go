@@ -28,12 +28,16 @@ type ackBuffer struct {
 
 var ackBuffers = sync.Pool{New: func() any { return new(ackBuffer) }}
 
-// recycle keeps the memory for another request: nothing of a decoded ack points into its body.
+// recycle keeps the memory for another request: nothing of a decoded ack points into its body, and the engine is done with the items
+// when it has answered.
 func (b *ackBuffer) recycle() {
-	if cap(b.body) <= maxPooledBytes {
-		b.items, b.data = nil, nil // the engine may still hold the items
-		ackBuffers.Put(b)
+	const maxPooledItems = 10_000
+	if cap(b.body) > maxPooledBytes || cap(b.items) > maxPooledItems {
+		return
 	}
+	clear(b.items) // or their texts would live as long as the buffer
+	b.items, b.data = b.items[:0], nil
+	ackBuffers.Put(b)
 }
 
 func (s *Server) acknowledge(w http.ResponseWriter, r *http.Request, scan func(*ackScan, []byte) error) error {
@@ -122,13 +126,14 @@ func (a *ackScan) scanSingle(body []byte) error {
 
 // scanBatch reads {consumerGroup?, acknowledgments: [{transactionId, partitionId, status?, leaseId?, error?}, …]}.
 func (a *ackScan) scanBatch(body []byte) error {
-	a.items = nil
+	a.items = a.items[:0]
 	return a.scan(body, "an object with acknowledgments", func(name string) (err error) {
 		switch name {
 		case "consumerGroup":
 			return a.scanGroup()
 		case "acknowledgments":
-			a.items = nil
+			clear(a.items)
+			a.items = a.items[:0]
 			_, err = a.array(name, a.scanElement)
 			a.noun = ""
 			return err

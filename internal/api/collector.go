@@ -20,14 +20,18 @@ var (
 	admissionWaiting  = engineDesc("queen_admission_waiting", "Requests that wait for a slot.", "lane")
 	admissionWaits    = engineDesc("queen_admission_waits_total", "Requests that had to wait for a slot.", "lane")
 
-	batchesFired   = engineDesc("queen_batches_fired_total", "Commits that stored what requests had in common.", "op")
-	batchItems     = engineDesc("queen_batch_items_fired_total", "Messages stored by those commits.", "op")
-	itemsPerBatch  = engineDesc("queen_fusion_items_per_batch", "Messages a commit, on average since the start.", "op")
+	batchesFired   = engineDesc("queen_batches_fired_total", "Commits that carried out what requests had in common.", "op")
+	batchItems     = engineDesc("queen_batch_items_fired_total", "What those commits carried out: messages pushed, batches acknowledged.", "op")
+	itemsPerBatch  = engineDesc("queen_fusion_items_per_batch", "Messages or batches a commit, on average since the start.", "op")
 	batchRoundTrip = engineDesc("queen_batch_rtt_milliseconds", "Time of a call of the database, estimated from a histogram since the start.", "op", "quantile")
 
 	popTargeted    = engineDesc("queen_pop_targeted_total", "Claims of named partitions.")
 	popWildcard    = engineDesc("queen_pop_wildcard_total", "Claims that searched a queue.")
 	popUndecodable = engineDesc("queen_pop_undecodable_segments_total", "Stored segments that could not be read, once per attempt.")
+	ackRecognised  = engineDesc("queen_ack_recognised_total", "Completions under a lease: of a whole batch delivered here (hit), or resolved by transaction ids (miss).", "result")
+	ackBatches     = engineDesc("queen_ack_delivered_batches", "Delivered batches remembered until they are acknowledged.")
+	ackBytes       = engineDesc("queen_ack_delivered_batches_bytes", "Memory of the delivered batches remembered.")
+	ackFailures    = engineDesc("queen_ack_flush_failures_total", "Common commits of acknowledgements that failed.")
 	longPolls      = engineDesc("queen_parked_long_polls", "Long polls that wait for a queue.", "queue")
 )
 
@@ -43,7 +47,7 @@ type engineCollector struct{ deps *Deps }
 func (c engineCollector) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range [...]*prometheus.Desc{
 		admissionBudget, admissionInFlight, admissionWaiting, admissionWaits, batchesFired, batchItems, itemsPerBatch, batchRoundTrip,
-		popTargeted, popWildcard, popUndecodable, longPolls,
+		popTargeted, popWildcard, popUndecodable, ackRecognised, ackBatches, ackBytes, ackFailures, longPolls,
 	} {
 		descs <- desc
 	}
@@ -80,6 +84,17 @@ func (c engineCollector) Collect(metrics chan<- prometheus.Metric) {
 		counter(popTargeted, float64(stats.Targeted))
 		counter(popWildcard, float64(stats.Wildcard))
 		counter(popUndecodable, float64(stats.Undecodable))
+	}
+	if c.deps.AckStats != nil {
+		stats := c.deps.AckStats()
+		counter(batchesFired, float64(stats.Flushes), "ack")
+		counter(batchItems, float64(stats.Rows), "ack")
+		gauge(itemsPerBatch, float64(stats.Rows)/math.Max(float64(stats.Flushes), 1), "ack")
+		counter(ackRecognised, float64(stats.Hits), "hit")
+		counter(ackRecognised, float64(stats.Misses), "miss")
+		counter(ackFailures, float64(stats.Failures))
+		gauge(ackBatches, float64(stats.Batches))
+		gauge(ackBytes, float64(stats.RegistryBytes))
 	}
 	if c.deps.LongPolls != nil {
 		for queue, waiting := range c.deps.LongPolls() {

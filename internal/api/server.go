@@ -49,7 +49,8 @@ type Popper interface {
 	Pop(ctx context.Context, r pop.Request) (*pop.Result, error)
 }
 
-// An Acker acknowledges messages and extends leases. Ack answers one result per item, in order.
+// An Acker acknowledges messages and extends leases. Ack answers one result per item, in order, and keeps the items no longer than
+// until it returns.
 type Acker interface {
 	Ack(ctx context.Context, tenant uuid.UUID, group string, items []ack.Item) []ack.Result
 	Extend(ctx context.Context, tenant uuid.UUID, leaseID string, seconds int) (pg.Renewal, error)
@@ -94,10 +95,11 @@ type Deps struct {
 	QueueChanged func(tenant uuid.UUID, queue string)
 	// Admission gives the figures of the admission controller for the metrics. Nil leaves its families out.
 	Admission func() admission.Stats
-	// PushStats, PopStats and LongPolls (waiting polls by queue) give the figures of the engine for the metrics. Nil leaves their
+	// PushStats, PopStats, AckStats and LongPolls (waiting polls by queue) give the figures of the engine for the metrics. Nil leaves their
 	// families out.
 	PushStats func() push.Stats
 	PopStats  func() pop.Stats
+	AckStats  func() ack.Stats
 	LongPolls func() map[string]int
 	// Registry collects the metrics of /metrics/prometheus; the API registers its own families in it. Nil makes a new one.
 	Registry *prometheus.Registry

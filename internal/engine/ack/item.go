@@ -58,8 +58,10 @@ func Status(sent string) string {
 	switch sent {
 	case "completed", "success", "acked", "ok":
 		return Completed
-	case Retry, DLQ:
-		return sent
+	case Retry: // the constants, so that a word read from a buffer need not outlive it
+		return Retry
+	case DLQ:
+		return DLQ
 	default:
 		return Failed
 	}
