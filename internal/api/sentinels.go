@@ -30,6 +30,7 @@ var sentinels = []sentinel{
 	{"pg.ErrServerTooOld", pg.ErrServerTooOld, codeDatabaseUnavailable},
 	{"pg.ErrNewerSchema", pg.ErrNewerSchema, codeDatabaseUnavailable},
 	{"pg.ErrMalformedAnswer", pg.ErrMalformedAnswer, codeInternal},
+	{"pg.ErrLeadershipLost", pg.ErrLeadershipLost, codeDatabaseUnavailable}, // of background work; no request meets it
 	{"push.ErrStopped", push.ErrStopped, codeStopping},
 	{"push.ErrQueueFull", push.ErrQueueFull, codeQueueFull},
 	{"push.ErrEncryptionRequired", push.ErrEncryptionRequired, codeEncryptionRequired},
