@@ -34,6 +34,8 @@ type engine struct {
 	pops  *pop.Server
 	acks  *ack.Server
 	txns  *transaction.Server
+
+	connString string
 }
 
 // setup returns an engine whose long polls are woken by wakes only: their back-off is an hour.
@@ -53,7 +55,7 @@ func setupAcks(t *testing.T, cfg pop.Config, ackCfg ack.Config) *engine {
 	db, err := pg.Open(t.Context(), pg.Options{ConnString: database.ConnString(), MaxConns: 20})
 	require.NoError(t, err)
 	t.Cleanup(db.Close)
-	e := &engine{t: t, db: db, sql: database.Pool(t), gates: ready.New(), slots: admission.New(admission.Config{PoolSize: 20})}
+	e := &engine{t: t, db: db, sql: database.Pool(t), gates: ready.New(), slots: admission.New(admission.Config{PoolSize: 20}), connString: database.ConnString()}
 	e.acks = ack.New(ackCfg, db, e.gates, e.slots)
 	cfg.Delivered = func(d pop.Delivery) { e.acks.Delivered(ack.Delivery(d)) }
 	e.pops = pop.New(cfg, db, e.gates, e.slots)
