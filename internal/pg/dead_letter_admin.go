@@ -1,0 +1,259 @@
+package pg
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A DeadLetterFilter selects dead letters. Names are exact, "" is all.
+type DeadLetterFilter struct {
+	Queue, Partition, Group, TransactionID string
+	PartitionID                            uuid.NullUUID
+	// From (inclusive) and To (exclusive) are failure times as the client sent them.
+	From, To string
+	// Error is text that the error contains, literally; Shape is a shape that DeadLetterShapes listed.
+	Error, Shape string
+	// Limit 0 is 100. With After, the Next of the page before, Offset does not count. Tasks ignore these three.
+	Limit, Offset int
+	After         string
+}
+
+func (d DeadLetterFilter) filter() filter {
+	f := filter{}
+	for name, value := range map[string]string{
+		"queue": d.Queue, "partition": d.Partition, "consumerGroup": d.Group, "transactionId": d.TransactionID,
+		"from": d.From, "to": d.To, "error": d.Error, "shape": d.Shape,
+	} {
+		if value != "" {
+			f[name] = value
+		}
+	}
+	if d.PartitionID.Valid {
+		f["partitionId"] = d.PartitionID.UUID
+	}
+	return f
+}
+
+func (d DeadLetterFilter) tenantText(tenant uuid.UUID) (string, error) {
+	f := d.filter()
+	f["_tenant"] = tenant
+	return f.text()
+}
+
+// A DeadLetterRow is one filed message.
+type DeadLetterRow struct {
+	ID, PartitionID  uuid.UUID
+	Queue, Partition string
+	Group            string
+	Offset           int64
+	MessageID        uuid.NullUUID
+	TransactionID    string
+	// Payload is the exact payload bytes when they were kept, else its parsed form as JSON; nil when there is none.
+	Payload    []byte
+	Error      *string
+	RetryCount int
+	FailedAt   time.Time // milliseconds
+	TraceID    uuid.NullUUID
+}
+
+type deadLetterJSON struct {
+	ID            uuid.UUID       `json:"id"`
+	PartitionID   uuid.UUID       `json:"partitionId"`
+	Queue         string          `json:"queue"`
+	Partition     string          `json:"partition"`
+	Group         string          `json:"consumerGroup"`
+	Offset        int64           `json:"offset"`
+	MessageID     uuid.NullUUID   `json:"messageId"`
+	TransactionID *string         `json:"transactionId"`
+	Data          json.RawMessage `json:"data"`
+	Raw           []byte          `json:"payloadRaw"`
+	Error         *string         `json:"errorMessage"`
+	RetryCount    int             `json:"retryCount"`
+	FailedAt      time.Time       `json:"failedAt"`
+	TraceID       uuid.NullUUID   `json:"traceId"`
+}
+
+func (d *deadLetterJSON) row() DeadLetterRow {
+	row := DeadLetterRow{
+		ID: d.ID, PartitionID: d.PartitionID, Queue: d.Queue, Partition: d.Partition, Group: d.Group, Offset: d.Offset,
+		MessageID: d.MessageID, Payload: d.Raw, Error: d.Error, RetryCount: d.RetryCount, FailedAt: d.FailedAt, TraceID: d.TraceID,
+	}
+	if d.TransactionID != nil {
+		row.TransactionID = *d.TransactionID
+	}
+	if d.Raw == nil && string(d.Data) != "null" {
+		row.Payload = d.Data
+	}
+	return row
+}
+
+func deadLetterRows(in []deadLetterJSON) []DeadLetterRow {
+	rows := make([]DeadLetterRow, len(in))
+	for i := range in {
+		rows[i] = in[i].row()
+	}
+	return rows
+}
+
+// A DeadLetterPage is a page of dead letters, newest failure first. Next continues behind it, "" when the page is short.
+type DeadLetterPage struct {
+	Rows []DeadLetterRow
+	Next string
+}
+
+// ListDeadLetters returns a page of dead letters. Errors: ErrInvalidCursor; ErrBadData for an unreadable time.
+func (db *DB) ListDeadLetters(ctx context.Context, tenant uuid.UUID, d DeadLetterFilter) (DeadLetterPage, error) {
+	after, err := decodePosition(d.After, deadLetterPosition)
+	if err != nil {
+		return DeadLetterPage{}, err
+	}
+	f := d.filter().limited(d.Limit, d.Offset)
+	f["_tenant"], f["after"] = tenant, after
+	text, err := f.text()
+	if err != nil {
+		return DeadLetterPage{}, err
+	}
+	var page struct {
+		Messages []deadLetterJSON `json:"messages"`
+		Next     position         `json:"next"`
+	}
+	if _, err := db.decoded(ctx, &page, "list dead letters", `SELECT queen.get_dlq_messages_v1($1::jsonb)`, text); err != nil {
+		return DeadLetterPage{}, err
+	}
+	return DeadLetterPage{Rows: deadLetterRows(page.Messages), Next: page.Next.encode()}, nil
+}
+
+// CountDeadLetters counts what a filter selects; its limits and cursor do not count.
+func (db *DB) CountDeadLetters(ctx context.Context, tenant uuid.UUID, d DeadLetterFilter) (int64, error) {
+	text, err := d.tenantText(tenant)
+	if err != nil {
+		return 0, err
+	}
+	var n int64
+	err = db.run(ctx, "count dead letters", repeatConflicts, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `SELECT queen.dlq_count_v1($1::jsonb)`, text).Scan(&n)
+	})
+	return n, err
+}
+
+// DeadLetterShapes returns {"groups":[{"shape","sample","count","queues","firstFailedAt","lastFailedAt"}],"total","shapes"}: all
+// selected dead letters grouped by the shape of their error, at most limit groups.
+func (db *DB) DeadLetterShapes(ctx context.Context, tenant uuid.UUID, d DeadLetterFilter, limit int) (json.RawMessage, error) {
+	text, err := d.tenantText(tenant)
+	if err != nil {
+		return nil, err
+	}
+	return db.answer(ctx, "group dead letters", `SELECT queen.dlq_shapes_v1($1::jsonb, $2::int)`, text, clampInt32(limit))
+}
+
+// DeleteDeadLetterAt deletes the dead letters at an address and returns {"success","partitionId","transactionId","message"}. A
+// partition of another tenant has none.
+func (db *DB) DeleteDeadLetterAt(ctx context.Context, tenant, partition uuid.UUID, transactionID string) (json.RawMessage, error) {
+	return db.answer(ctx, "delete a dead letter", `SELECT COALESCE(
+    (SELECT queen.delete_message_v1(p.id, $2::text) FROM queen.log_partitions p JOIN queen.queues q ON q.id = p.queue_id
+      WHERE p.id = $1::uuid AND q.tenant_id = $3::uuid),
+    jsonb_build_object('success', false, 'partitionId', $1::uuid, 'transactionId', $2::text, 'message', 'Message not found'))`,
+		uuidArgument(partition), transactionID, uuidArgument(tenant))
+}
+
+// DeleteDeadLetters deletes up to limit of the selected dead letters and returns how many; repeat until it is less than limit.
+func (db *DB) DeleteDeadLetters(ctx context.Context, tenant uuid.UUID, d DeadLetterFilter, limit int) (deleted int64, err error) {
+	text, err := d.tenantText(tenant)
+	if err != nil {
+		return 0, err
+	}
+	err = db.run(ctx, "delete dead letters", repeatConflicts, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `SELECT queen.dlq_delete_v1($1::jsonb, $2::int)`, text, clampInt32(limit)).Scan(&deleted)
+	})
+	return deleted, err
+}
+
+// DeadLetterByID reads one dead letter; false when the tenant has none with that id.
+func (db *DB) DeadLetterByID(ctx context.Context, tenant, id uuid.UUID) (DeadLetterRow, bool, error) {
+	var answer struct {
+		Row *deadLetterJSON `json:"row"`
+	}
+	_, err := db.decoded(ctx, &answer, "read a dead letter", `SELECT queen.log_dlq_move_v1($1::uuid, NULL, NULL, NULL, NULL, NULL, $2::uuid, true)`,
+		uuidArgument(id), uuidArgument(tenant))
+	if err != nil || answer.Row == nil {
+		return DeadLetterRow{}, false, err
+	}
+	return answer.Row.row(), true, nil
+}
+
+// ReplayTransactionID is the transaction id of the replay of a dead letter.
+func ReplayTransactionID(id uuid.UUID) string { return "dlq:" + id.String() }
+
+// A DeadLetterMove replays one dead letter. Hash and Blob are the packed frame whose transaction id is ReplayTransactionID(ID).
+type DeadLetterMove struct {
+	ID         uuid.UUID
+	Hash, Blob []byte
+	// Queue and Partition are the destination; nil is where the message came from.
+	Queue, Partition *string
+	Plain            bool
+	TraceID          uuid.NullUUID
+}
+
+// MoveStatus is the verdict on a DeadLetterMove.
+type MoveStatus string
+
+// The verdicts of log_dlq_move_v1. Everything but MoveMoved wrote nothing; the row stays but for MoveGone.
+const (
+	MoveMoved MoveStatus = "moved"
+	// MoveGone says that there is no such row, or that somebody else moved or deleted it meanwhile.
+	MoveGone MoveStatus = "gone"
+	// MoveDuplicate says that the replay is stored in the destination already.
+	MoveDuplicate MoveStatus = "duplicate"
+	MoveFull      MoveStatus = "full"
+	// MoveConfig says that the destination demands encryption and the frame is plain.
+	MoveConfig MoveStatus = "config"
+)
+
+// A DeadLetterMoveResult is the answer to a DeadLetterMove.
+type DeadLetterMoveResult struct {
+	Status MoveStatus `json:"status"`
+	// Where the message lies now, when moved.
+	Queue       string        `json:"queue"`
+	Partition   string        `json:"partition"`
+	PartitionID uuid.NullUUID `json:"partitionId"`
+	BaseOffset  int64         `json:"baseOffset"`
+	CreatedAt   time.Time     `json:"createdAt"`
+	// Group and OriginalTransactionID are those of the dead letter, when moved.
+	Group                 string  `json:"consumerGroup"`
+	OriginalTransactionID *string `json:"originalTransactionId"`
+	// Offset is where the earlier replay lies, when duplicate.
+	Offset int64 `json:"off"`
+	// Depth, Limit and Remaining are set when full.
+	Depth     int64 `json:"depth"`
+	Limit     int64 `json:"limit"`
+	Remaining int64 `json:"remaining"`
+}
+
+// MoveDeadLetter pushes a dead letter and deletes its row, in one transaction.
+func (db *DB) MoveDeadLetter(ctx context.Context, tenant uuid.UUID, m DeadLetterMove) (DeadLetterMoveResult, error) {
+	var traces []segmentTrace
+	if m.TraceID.Valid {
+		traces = []segmentTrace{{ID: m.TraceID.UUID}}
+	}
+	traceJSON, err := encodeTraces(traces)
+	if err != nil {
+		return DeadLetterMoveResult{}, err
+	}
+	var result DeadLetterMoveResult
+	_, err = db.decoded(ctx, &result, "replay a dead letter",
+		`SELECT queen.log_dlq_move_v1($1::uuid, 1, $2::bytea, $3::bytea, $4::text, $5::text, $6::uuid, false, $7::boolean, $8::jsonb)`,
+		uuidArgument(m.ID), m.Hash, m.Blob, m.Queue, m.Partition, uuidArgument(tenant), m.Plain, traceJSON)
+	if err != nil {
+		return DeadLetterMoveResult{}, err
+	}
+	switch result.Status {
+	case MoveMoved, MoveGone, MoveDuplicate, MoveFull, MoveConfig:
+		return result, nil
+	}
+	return DeadLetterMoveResult{}, fmt.Errorf("replay a dead letter: %w: status %q", ErrMalformedAnswer, result.Status)
+}

@@ -1,0 +1,60 @@
+-- Reads of the state of streaming queries.
+
+-- streams_state_get_v1: state values of (query, partition).
+--   p_requests  [{"idx"?,"query_id","partition_id","keys"?:[],"key_prefix"?,"ripe_at_or_before"?}]. Filters are ANDed: keys that
+--               is not an array, or empty, filters nothing; key_prefix is literal; ripe_at_or_before (epoch ms) keeps the rows
+--               whose value.windowEnd is a number at or before it
+--   p_tenant    a query of another tenant reads as empty
+-- Returns [{"idx","result":{"success":true,"rows":[{"key","value","updated_at"}]}}], rows ordered by key (byte order); without both
+-- ids {"success":false,"error":"query_id and partition_id are required","rows":[]}. updated_at is ISO-us with offset +00:00.
+-- Locks: none. Called by: pg.StreamState.
+CREATE OR REPLACE FUNCTION queen.streams_state_get_v1(
+    p_requests JSONB, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
+RETURNS JSONB
+LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_custom_plan
+AS $$
+DECLARE
+    v_el      RECORD;
+    v_keys    TEXT[];
+    v_prefix  TEXT;
+    v_ripe    NUMERIC;
+    v_rows    JSONB;
+    v_result  JSONB;
+    v_results JSONB := '[]'::JSONB;
+BEGIN
+    IF p_requests IS NULL OR jsonb_typeof(p_requests) <> 'array' THEN
+        RETURN '[]'::JSONB;
+    END IF;
+    FOR v_el IN SELECT r.v, r.ord FROM jsonb_array_elements(p_requests) WITH ORDINALITY AS r (v, ord) ORDER BY r.ord LOOP
+        IF COALESCE(v_el.v ->> 'query_id', '') = '' OR COALESCE(v_el.v ->> 'partition_id', '') = '' THEN
+            v_result := jsonb_build_object('success', FALSE, 'error', 'query_id and partition_id are required', 'rows', '[]'::JSONB);
+        ELSE
+            v_keys := NULL;
+            IF jsonb_typeof(v_el.v -> 'keys') = 'array' AND jsonb_array_length(v_el.v -> 'keys') > 0 THEN
+                v_keys := ARRAY(SELECT k.v FROM jsonb_array_elements_text(v_el.v -> 'keys') AS k (v));
+            END IF;
+            v_prefix := NULLIF(v_el.v ->> 'key_prefix', '');
+            v_ripe := CASE WHEN jsonb_typeof(v_el.v -> 'ripe_at_or_before') = 'number'
+                           THEN (v_el.v ->> 'ripe_at_or_before')::NUMERIC END;
+            SELECT COALESCE(jsonb_agg(jsonb_build_object('key', t.key, 'value', t.value,
+                       'updated_at', to_char(t.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'))
+                       ORDER BY t.key COLLATE "C"), '[]'::JSONB)
+              INTO v_rows
+              FROM queen_streams.queries s
+              JOIN queen_streams.state t ON t.query_id = s.id
+             WHERE s.id = (v_el.v ->> 'query_id')::UUID AND s.tenant_id = p_tenant
+               AND t.partition_id = (v_el.v ->> 'partition_id')::UUID
+               AND (v_keys IS NULL OR t.key = ANY (v_keys))
+               AND (v_prefix IS NULL OR starts_with(t.key, v_prefix))
+               AND (v_ripe IS NULL OR CASE WHEN jsonb_typeof(t.value -> 'windowEnd') = 'number'
+                                           THEN (t.value ->> 'windowEnd')::NUMERIC <= v_ripe END);
+            v_result := jsonb_build_object('success', TRUE, 'rows', v_rows);
+        END IF;
+        v_results := v_results || jsonb_build_array(jsonb_build_object(
+            'idx', COALESCE((v_el.v ->> 'idx')::INT, v_el.ord::INT - 1), 'result', v_result));
+    END LOOP;
+    RETURN v_results;
+END $$;
+
+GRANT EXECUTE ON FUNCTION queen.streams_state_get_v1(JSONB, UUID) TO PUBLIC;

@@ -1,0 +1,319 @@
+-- Statistics from the log tables by watermark arithmetic (file 010 says how); no message is ever counted.
+
+-- log_partition_figures_v1: the counters of every partition of one queue.
+--   r_total       retained messages: last_offset - log_start + 1
+--   r_pending     not yet consumed by the slowest group that counts (named groups when there are any)
+--   r_processing  leased by groups that count, at most r_pending
+--   r_dlq         dead letters of all groups; r_completed = total - pending - dlq, at least 0
+--   r_seen        the offset before the first pending one; r_consumed messages ever consumed, all groups together
+-- Inlined by the planner, so that a filter or a limit of the caller decides how many partitions are looked at. Locks: none.
+-- Called by: get_queue_detail_v2, get_queue_v2, the partition list, capacity, depth.
+CREATE OR REPLACE FUNCTION queen.log_partition_figures_v1(p_queue_id UUID)
+RETURNS TABLE (r_id UUID, r_name TEXT, r_created_at TIMESTAMPTZ, r_written_at TIMESTAMPTZ, r_total BIGINT, r_pending BIGINT,
+               r_processing BIGINT, r_completed BIGINT, r_dlq BIGINT, r_seen BIGINT, r_consumed BIGINT, r_active_at TIMESTAMPTZ)
+LANGUAGE sql STABLE
+AS $$
+    SELECT p.id, p.name, p.created_at, p.last_write_at, GREATEST(p.last_offset - p.log_start + 1, 0),
+           GREATEST(p.last_offset - GREATEST(c.worst, p.log_start - 1), 0),
+           LEAST(c.leased, GREATEST(p.last_offset - GREATEST(c.worst, p.log_start - 1), 0)),
+           GREATEST(GREATEST(p.last_offset - p.log_start + 1, 0) - GREATEST(p.last_offset - GREATEST(c.worst, p.log_start - 1), 0)
+                    - d.dead, 0),
+           d.dead, GREATEST(c.worst, p.log_start - 1), c.consumed, c.active_at
+      FROM queen.log_partitions p
+     CROSS JOIN LATERAL (
+            SELECT COALESCE(min(x.committed) FILTER (WHERE x.consumer_group <> '__QUEUE_MODE__'), min(x.committed), -1) AS worst,
+                   COALESCE(CASE WHEN count(*) FILTER (WHERE x.consumer_group <> '__QUEUE_MODE__') > 0
+                                 THEN sum(GREATEST(x.batch_end - x.committed, 0))
+                                      FILTER (WHERE x.consumer_group <> '__QUEUE_MODE__' AND x.worker_id IS NOT NULL
+                                                    AND x.lease_expires_at > now())
+                                 ELSE sum(GREATEST(x.batch_end - x.committed, 0))
+                                      FILTER (WHERE x.worker_id IS NOT NULL AND x.lease_expires_at > now()) END, 0)::BIGINT AS leased,
+                   COALESCE(sum(x.total_consumed), 0)::BIGINT AS consumed, max(x.lease_acquired_at) AS active_at
+              FROM queen.log_consumers x
+             WHERE x.partition_id = p.id) c
+     CROSS JOIN LATERAL (SELECT count(*) AS dead FROM queen.log_dlq x WHERE x.partition_id = p.id) d
+     WHERE p.queue_id = p_queue_id
+$$;
+
+-- log_newest_at_v1: created_at of the newest segment of a partition, NULL when it holds none. One primary key step.
+CREATE OR REPLACE FUNCTION queen.log_newest_at_v1(p_pid UUID)
+RETURNS TIMESTAMPTZ
+LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
+    SELECT s.created_at FROM queen.log_segments s WHERE s.partition_id = p_pid ORDER BY s.base_offset DESC LIMIT 1
+$$;
+
+-- queue_options_v1: the options of a queue under the keys that configure_queue_v1 takes. Locks: none.
+CREATE OR REPLACE FUNCTION queen.queue_options_v1(p_queue_id UUID)
+RETURNS JSONB
+LANGUAGE sql STABLE
+AS $$
+    SELECT jsonb_build_object(
+        'priority', q.priority, 'leaseTime', q.lease_time, 'retryLimit', q.retry_limit, 'retryDelay', q.retry_delay,
+        'maxSize', q.max_queue_size, 'ttl', q.ttl, 'deadLetterQueue', q.dead_letter_queue,
+        'dlqAfterMaxRetries', q.dlq_after_max_retries, 'delayedProcessing', q.delayed_processing, 'windowBuffer', q.window_buffer,
+        'retentionSeconds', q.retention_seconds, 'completedRetentionSeconds', q.completed_retention_seconds,
+        'retentionEnabled', q.retention_enabled, 'encryptionEnabled', q.encryption_enabled,
+        'maxWaitTimeSeconds', q.max_wait_time_seconds, 'minPopWaitTime', q.min_pop_wait_time,
+        'dedupWindowSeconds', q.dedup_window_seconds, 'dlqRetentionSeconds', q.dlq_retention_seconds,
+        'redeliveryDelayMs', q.redelivery_delay_ms, 'maxDeliveries', q.max_deliveries)
+      FROM queen.queues q WHERE q.id = p_queue_id
+$$;
+
+-- log_refresh_all_stats_v1: recompute the queue rows of queen.stats, then the roll-ups by namespace, task and system.
+-- A rate is the difference to the totals of the refresh before the last one over the time since then, never below 0; 0 while
+-- there is no such refresh or it is less than 3 seconds ago. Values that do not fit their column are clamped, so that one huge
+-- queue cannot stop all statistics. retained_bytes and newest_message_at are not touched: they cost a read of every segment.
+-- Returns {"engine":"segments","queuesUpdated","segPartitions","namespaces","tasks","system","refreshedAt":ISO-ms}.
+-- Locks: stats rows ascending by (type, key). One refresher at a time (advisory lock 737002, taken by the caller).
+-- Called by: pg.RefreshStats.
+CREATE OR REPLACE FUNCTION queen.log_refresh_all_stats_v1()
+RETURNS JSONB
+LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_custom_plan
+AS $$
+DECLARE
+    v_now        TIMESTAMPTZ := clock_timestamp();
+    v_queues     BIGINT;
+    v_partitions BIGINT;
+    v_result     JSONB;
+BEGIN
+    WITH cursors AS (
+        SELECT c.partition_id,
+               COALESCE(min(c.committed) FILTER (WHERE c.consumer_group <> '__QUEUE_MODE__'), min(c.committed)) AS worst,
+               COALESCE(CASE WHEN count(*) FILTER (WHERE c.consumer_group <> '__QUEUE_MODE__') > 0
+                             THEN sum(GREATEST(c.batch_end - c.committed, 0))
+                                  FILTER (WHERE c.consumer_group <> '__QUEUE_MODE__' AND c.worker_id IS NOT NULL
+                                                AND c.lease_expires_at > v_now)
+                             ELSE sum(GREATEST(c.batch_end - c.committed, 0))
+                                  FILTER (WHERE c.worker_id IS NOT NULL AND c.lease_expires_at > v_now) END, 0) AS leased
+          FROM queen.log_consumers c
+         GROUP BY c.partition_id),
+    dead AS (
+        SELECT p.queue_id, count(*) AS n
+          FROM queen.log_dlq d JOIN queen.log_partitions p ON p.id = d.partition_id
+         GROUP BY p.queue_id),
+    parts AS (
+        SELECT p.id, p.queue_id, GREATEST(p.last_offset - p.log_start + 1, 0) AS total,
+               GREATEST(p.last_offset - GREATEST(COALESCE(c.worst, -1), p.log_start - 1), 0) AS pending,
+               GREATEST(COALESCE(c.worst, -1), p.log_start - 1) AS seen, COALESCE(c.leased, 0) AS leased
+          FROM queen.log_partitions p
+          LEFT JOIN cursors c ON c.partition_id = p.id
+        OFFSET 0),
+    figures AS (
+        SELECT x.queue_id, count(*) AS partitions, sum(x.total) AS total, sum(x.pending) AS pending,
+               sum(LEAST(x.leased, x.pending)) AS processing,
+               min(CASE WHEN x.pending > 0 THEN queen.log_oldest_pending_at_v1(x.id, x.seen + 1) END) AS oldest,
+               avg(x.pending) FILTER (WHERE x.pending > 0) AS lag_avg, max(x.pending) AS lag_max
+          FROM parts x
+         GROUP BY x.queue_id),
+    fresh AS (
+        SELECT q.id, COALESCE(f.partitions, 0) AS partitions, COALESCE(f.total, 0) AS total, COALESCE(f.pending, 0) AS pending,
+               COALESCE(f.processing, 0) AS processing, COALESCE(d.n, 0) AS dead,
+               GREATEST(COALESCE(f.total, 0) - COALESCE(f.pending, 0) - COALESCE(d.n, 0), 0) AS completed, f.oldest,
+               LEAST(GREATEST(COALESCE(extract(epoch FROM v_now - f.oldest), 0), 0), 2147483647)::INT AS age,
+               LEAST(COALESCE(f.lag_avg, 0), 2147483647)::INT AS lag_avg, LEAST(COALESCE(f.lag_max, 0), 2147483647)::INT AS lag_max
+          FROM queen.queues q
+          LEFT JOIN figures f ON f.queue_id = q.id
+          LEFT JOIN dead d ON d.queue_id = q.id),
+    written AS (
+        INSERT INTO queen.stats AS s (stat_type, stat_key, queue_id, child_count, total_messages, pending_messages,
+            processing_messages, completed_messages, dead_letter_messages, oldest_pending_at, avg_lag_seconds, max_lag_seconds,
+            median_lag_seconds, avg_offset_lag, max_offset_lag, last_computed_at)
+        SELECT 'queue', f.id::TEXT, f.id, LEAST(f.partitions, 2147483647)::INT, f.total, f.pending, f.processing, f.completed, f.dead,
+               f.oldest, f.age, f.age, f.age, f.lag_avg, f.lag_max, v_now
+          FROM fresh f
+         ORDER BY f.id::TEXT
+            ON CONFLICT (stat_type, stat_key) DO UPDATE
+           SET queue_id = EXCLUDED.queue_id, child_count = EXCLUDED.child_count, total_messages = EXCLUDED.total_messages,
+               pending_messages = EXCLUDED.pending_messages, processing_messages = EXCLUDED.processing_messages,
+               completed_messages = EXCLUDED.completed_messages, dead_letter_messages = EXCLUDED.dead_letter_messages,
+               oldest_pending_at = EXCLUDED.oldest_pending_at, avg_lag_seconds = EXCLUDED.avg_lag_seconds,
+               max_lag_seconds = EXCLUDED.max_lag_seconds, median_lag_seconds = EXCLUDED.median_lag_seconds,
+               avg_offset_lag = EXCLUDED.avg_offset_lag, max_offset_lag = EXCLUDED.max_offset_lag,
+               last_computed_at = EXCLUDED.last_computed_at,
+               ingested_per_second = CASE WHEN v_now - s.prev_snapshot_at >= INTERVAL '3 seconds'
+                   THEN LEAST(GREATEST((EXCLUDED.total_messages - s.prev_total_messages)
+                        / extract(epoch FROM v_now - s.prev_snapshot_at), 0), 99999999) ELSE 0 END,
+               processed_per_second = CASE WHEN v_now - s.prev_snapshot_at >= INTERVAL '3 seconds'
+                   THEN LEAST(GREATEST((EXCLUDED.completed_messages - s.prev_completed_messages)
+                        / extract(epoch FROM v_now - s.prev_snapshot_at), 0), 99999999) ELSE 0 END,
+               prev_total_messages = s.total_messages, prev_completed_messages = s.completed_messages,
+               prev_snapshot_at = s.last_computed_at
+        RETURNING s.child_count)
+    SELECT count(*), COALESCE(sum(w.child_count), 0) INTO v_queues, v_partitions FROM written w;
+    v_result := queen.aggregate_namespace_stats_v1() || queen.aggregate_task_stats_v1() || queen.aggregate_system_stats_v2();
+    RETURN jsonb_build_object('engine', 'segments', 'queuesUpdated', v_queues, 'segPartitions', v_partitions,
+        'namespaces', v_result -> 'namespacesUpdated', 'tasks', v_result -> 'tasksUpdated',
+        'system', v_result -> 'systemUpdated', 'refreshedAt', queen.iso_ms_v1(v_now));
+END $$;
+
+-- get_queue_detail_v2: a queue with every partition, live.
+-- Returns {"error":"Queue not found"} or {"queue":{"id","name","namespace","task","priority","createdAt","config":{"leaseTime",
+-- "retryLimit","retryDelay","ttl","maxQueueSize","deadLetterQueue"}},"partitions":[{"id","name","createdAt","messages":F,"stats":F,
+-- "cursor":{"totalConsumed","batchesConsumed":0},"lastActivity","oldestMessage","newestMessage"}],"totals":{"messages":F}} with
+-- F = {"total","pending","processing","completed","failed":null,"deadLetter"}; times ISO-ms or null; partitions ordered by name.
+-- Locks: none. Called by: pg.QueueDetail. The answer grows with the partitions: lists page with log_partition_list_v1.
+CREATE OR REPLACE FUNCTION queen.get_queue_detail_v2(
+    p_queue_name TEXT, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
+RETURNS JSONB
+LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_custom_plan
+AS $$
+DECLARE
+    v_row    queen.queues%ROWTYPE;
+    v_result JSONB;
+BEGIN
+    SELECT * INTO v_row FROM queen.queues q WHERE q.tenant_id = p_tenant AND q.name = p_queue_name;
+    IF NOT FOUND THEN
+        RETURN jsonb_build_object('error', 'Queue not found');
+    END IF;
+    SELECT jsonb_build_object(
+               'queue', jsonb_build_object('id', v_row.id, 'name', v_row.name, 'namespace', v_row.namespace, 'task', v_row.task,
+                   'priority', v_row.priority, 'createdAt', queen.iso_ms_v1(v_row.created_at),
+                   'config', jsonb_build_object('leaseTime', v_row.lease_time, 'retryLimit', v_row.retry_limit,
+                       'retryDelay', v_row.retry_delay, 'ttl', v_row.ttl, 'maxQueueSize', v_row.max_queue_size,
+                       'deadLetterQueue', v_row.dead_letter_queue)),
+               'partitions', COALESCE(jsonb_agg(jsonb_build_object('id', f.r_id, 'name', f.r_name,
+                   'createdAt', queen.iso_ms_v1(f.r_created_at), 'messages', f.figures, 'stats', f.figures,
+                   'cursor', jsonb_build_object('totalConsumed', f.r_consumed, 'batchesConsumed', 0),
+                   'lastActivity', queen.iso_ms_v1(f.r_active_at), 'oldestMessage', queen.iso_ms_v1(f.oldest),
+                   'newestMessage', queen.iso_ms_v1(f.newest)) ORDER BY f.r_name COLLATE "C"), '[]'::JSONB),
+               'totals', jsonb_build_object('messages', jsonb_build_object(
+                   'total', COALESCE(sum(f.r_total), 0), 'pending', COALESCE(sum(f.r_pending), 0),
+                   'processing', COALESCE(sum(f.r_processing), 0), 'completed', COALESCE(sum(f.r_completed), 0), 'failed', NULL,
+                   'deadLetter', COALESCE(sum(f.r_dlq), 0))))
+      INTO v_result
+      FROM (SELECT x.*, CASE WHEN x.r_pending > 0 THEN queen.log_oldest_pending_at_v1(x.r_id, x.r_seen + 1) END AS oldest,
+                   CASE WHEN x.r_total > 0 THEN queen.log_newest_at_v1(x.r_id) END AS newest,
+                   jsonb_build_object('total', x.r_total, 'pending', x.r_pending, 'processing', x.r_processing,
+                       'completed', x.r_completed, 'failed', NULL, 'deadLetter', x.r_dlq) AS figures
+              FROM queen.log_partition_figures_v1(v_row.id) x
+            OFFSET 0) f;
+    RETURN v_result;
+END $$;
+
+-- get_queue_v2: a queue with every partition, for the resource routes; live but for retainedBytes.
+-- Returns {"error":"Queue not found"} or {"id","name","namespace","task","priority","createdAt","partitions":[{"id","name",
+-- "createdAt","stats":F,"oldestMessage","newestMessage"}],"totals":F,"retainedBytes","segments":{"segments","messages"},"options":
+-- {all option keys},"config":{as in get_queue_detail_v2},"maxSize","queueDepth","remainingCapacity":null when unlimited}.
+-- Locks: none. Called by: pg.QueueSummary.
+CREATE OR REPLACE FUNCTION queen.get_queue_v2(p_queue_name TEXT, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
+RETURNS JSONB
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    v_detail JSONB := queen.get_queue_detail_v2(p_queue_name, p_tenant);
+    v_queue  JSONB := v_detail -> 'queue';
+    v_id     UUID := (v_queue ->> 'id')::UUID;
+    v_limit  BIGINT := (v_queue #>> '{config,maxQueueSize}')::BIGINT;
+    v_depth  BIGINT := (v_detail #>> '{totals,messages,pending}')::BIGINT;
+BEGIN
+    IF v_detail ? 'error' THEN
+        RETURN v_detail;
+    END IF;
+    RETURN v_queue || jsonb_build_object(
+        'partitions', (SELECT COALESCE(jsonb_agg(p.v - 'messages' - 'cursor' - 'lastActivity' ORDER BY p.ord), '[]'::JSONB)
+                         FROM jsonb_array_elements(v_detail -> 'partitions') WITH ORDINALITY AS p (v, ord)),
+        'totals', v_detail #> '{totals,messages}',
+        'retainedBytes', COALESCE((SELECT s.retained_bytes FROM queen.stats s WHERE s.stat_type = 'queue' AND s.stat_key = v_id::TEXT), 0),
+        'segments', (SELECT jsonb_build_object('segments', m.segments, 'messages', m.messages)
+                       FROM queen.log_queue_message_stats_v1(p_queue_name, p_tenant) m),
+        'options', queen.queue_options_v1(v_id), 'maxSize', v_limit, 'queueDepth', v_depth,
+        'remainingCapacity', CASE WHEN v_limit > 0 THEN GREATEST(v_limit - v_depth, 0) END);
+END $$;
+
+-- get_analytics_v1: message volume over time. A segment counts in the bucket of its creation.
+--   p_filters  {"from"? = 24 h ago,"to"? = now,"interval"? = minute|hour|day, anything else is hour,"queue"?,"namespace"?,"task"?,
+--               "_tenant"?}; a range of more than 5,000 buckets is answered in the next coarser interval, at most ten years
+-- Returns {"dataPoints":[{"timestamp":ISO-ms,"messages"}],"interval","from","to"}: one point per bucket, oldest first.
+-- Reads the segments of the range, found by halving in every partition that was written since; segments have no time index.
+-- Raises 22007 for an unreadable time. Locks: none. Called by: pg.MessageVolume.
+CREATE OR REPLACE FUNCTION queen.get_analytics_v1(p_filters JSONB DEFAULT '{}')
+RETURNS JSONB
+LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_custom_plan
+AS $$
+DECLARE
+    v_tenant   UUID := COALESCE(NULLIF(p_filters ->> '_tenant', '')::UUID, '00000000-0000-0000-0000-000000000001');
+    v_to       TIMESTAMPTZ := COALESCE(queen.parse_time_v1(p_filters ->> 'to'), now());
+    v_from     TIMESTAMPTZ := GREATEST(COALESCE(queen.parse_time_v1(p_filters ->> 'from'), now() - INTERVAL '24 hours'),
+                                       v_to - INTERVAL '10 years');
+    v_interval TEXT := COALESCE(p_filters ->> 'interval', 'hour');
+    v_points   JSONB;
+BEGIN
+    IF v_interval NOT IN ('minute', 'hour', 'day') THEN
+        v_interval := 'hour';
+    END IF;
+    IF v_interval = 'minute' AND v_to - v_from > INTERVAL '5000 minutes' THEN
+        v_interval := 'hour';
+    END IF;
+    IF v_interval = 'hour' AND v_to - v_from > INTERVAL '5000 hours' THEN
+        v_interval := 'day';
+    END IF;
+    WITH counted AS (
+        SELECT date_trunc(v_interval, s.created_at, 'UTC') AS at, sum(s.end_offset - s.base_offset + 1) AS n
+          FROM queen.queues q
+          JOIN queen.log_partitions p ON p.queue_id = q.id AND p.last_write_at >= v_from - INTERVAL '2 seconds'
+         CROSS JOIN LATERAL (
+                SELECT x.created_at, x.end_offset, x.base_offset
+                  FROM queen.log_segments x
+                 WHERE x.partition_id = p.id AND x.created_at >= v_from AND x.created_at <= v_to
+                   AND x.base_offset >= CASE WHEN p.last_offset - p.log_start <= 256 THEN p.log_start
+                           ELSE queen.log_segment_since_v1(p.id, p.log_start, p.last_offset, v_from) END) s
+         WHERE q.tenant_id = v_tenant
+           AND (COALESCE(p_filters ->> 'queue', '') = '' OR q.name = p_filters ->> 'queue')
+           AND (COALESCE(p_filters ->> 'namespace', '') = '' OR q.namespace = p_filters ->> 'namespace')
+           AND (COALESCE(p_filters ->> 'task', '') = '' OR q.task = p_filters ->> 'task')
+         GROUP BY 1)
+    SELECT COALESCE(jsonb_agg(jsonb_build_object('timestamp', queen.iso_ms_v1(b.at AT TIME ZONE 'UTC'), 'messages', COALESCE(c.n, 0))
+               ORDER BY b.at), '[]'::JSONB)
+      INTO v_points
+      FROM generate_series(date_trunc(v_interval, v_from AT TIME ZONE 'UTC'), v_to AT TIME ZONE 'UTC', ('1 ' || v_interval)::INTERVAL) AS b (at)
+      LEFT JOIN counted c ON c.at = b.at AT TIME ZONE 'UTC';
+    RETURN jsonb_build_object('dataPoints', v_points, 'interval', v_interval, 'from', queen.iso_ms_v1(v_from),
+                              'to', queen.iso_ms_v1(v_to));
+END $$;
+
+-- log_queue_message_stats_v1: segments (an index-only count) and retained messages (arithmetic) of one queue. Always one row.
+-- Locks: none. Called by: get_queue_v2.
+CREATE OR REPLACE FUNCTION queen.log_queue_message_stats_v1(
+    p_queue TEXT, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
+RETURNS TABLE (segments BIGINT, messages BIGINT)
+LANGUAGE sql STABLE
+AS $$
+    SELECT COALESCE(sum(x.n), 0)::BIGINT, COALESCE(sum(x.messages), 0)::BIGINT
+      FROM (SELECT GREATEST(p.last_offset - p.log_start + 1, 0) AS messages,
+                   (SELECT count(*) FROM queen.log_segments s WHERE s.partition_id = p.id) AS n
+              FROM queen.queues q JOIN queen.log_partitions p ON p.queue_id = q.id
+             WHERE q.tenant_id = p_tenant AND q.name = p_queue) x
+$$;
+
+-- log_queue_stats_all_v1: the same for every queue of a tenant, with its number of partitions. Segments are counted per
+-- partition before the join with the queues, and only those of the tenant. Locks: none. Called by: log_queue_list_v1.
+CREATE OR REPLACE FUNCTION queen.log_queue_stats_all_v1(p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
+RETURNS TABLE (queue_name TEXT, partitions BIGINT, segments BIGINT, messages BIGINT)
+LANGUAGE sql STABLE
+AS $$
+    SELECT q.name::TEXT, count(p.id), COALESCE(sum(s.n), 0)::BIGINT,
+           COALESCE(sum(GREATEST(p.last_offset - p.log_start + 1, 0)), 0)::BIGINT
+      FROM queen.queues q
+      LEFT JOIN queen.log_partitions p ON p.queue_id = q.id
+      LEFT JOIN (SELECT x.partition_id, count(*) AS n
+                   FROM queen.log_segments x
+                   JOIN queen.log_partitions y ON y.id = x.partition_id
+                   JOIN queen.queues z ON z.id = y.queue_id AND z.tenant_id = p_tenant
+                  GROUP BY x.partition_id) s ON s.partition_id = p.id
+     WHERE q.tenant_id = p_tenant
+     GROUP BY q.id, q.name
+$$;
+
+GRANT EXECUTE ON FUNCTION queen.log_partition_figures_v1(UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_newest_at_v1(UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.queue_options_v1(UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_refresh_all_stats_v1() TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.get_queue_detail_v2(TEXT, UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.get_queue_v2(TEXT, UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.get_analytics_v1(JSONB) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_queue_message_stats_v1(TEXT, UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_queue_stats_all_v1(UUID) TO PUBLIC;
