@@ -27,6 +27,7 @@ var sentinels = []sentinel{
 	{"pg.ErrSerialization", pg.ErrSerialization, codeConflict},
 	{"pg.ErrBadData", pg.ErrBadData, codeBadData},
 	{"pg.ErrVanished", pg.ErrVanished, codeVanished},
+	{"pg.ErrInvalidCursor", pg.ErrInvalidCursor, codeBadData},
 	{"pg.ErrServerTooOld", pg.ErrServerTooOld, codeDatabaseUnavailable},
 	{"pg.ErrNewerSchema", pg.ErrNewerSchema, codeDatabaseUnavailable},
 	{"pg.ErrMalformedAnswer", pg.ErrMalformedAnswer, codeInternal},

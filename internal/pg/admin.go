@@ -9,32 +9,23 @@ import (
 	"regexp"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
 
 // ErrInvalidCursor says that a page cursor was not made by this build, or for another list. Nothing was read.
 var ErrInvalidCursor = errors.New("invalid cursor")
 
-// answer runs a management procedure that is one whole transaction and returns its JSON answer as it is; nil when it answered
+// manage runs a management procedure that is one whole transaction and returns its JSON answer as it is; nil when it answered
 // NULL. An "error" member inside the answer is the procedure's verdict, not an error of the call.
 //
 // Conflicts are repeated, lock timeouts are reported: an operator would rather know. Text or filters that PostgreSQL cannot
 // read are ErrBadData.
-func (db *DB) answer(ctx context.Context, act, query string, args ...any) (json.RawMessage, error) {
-	var answer []byte
-	err := db.run(ctx, act, repeatConflicts, func(ctx context.Context, conn *pgx.Conn) error {
-		answer = nil
-		return conn.QueryRow(ctx, query, args...).Scan(&answer)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return answer, nil
+func (db *DB) manage(ctx context.Context, act, query string, args ...any) (json.RawMessage, error) {
+	return db.rawAnswer(ctx, act, repeatConflicts, query, args...)
 }
 
-// decoded is answer for a procedure whose JSON is read here. found is false when it answered NULL.
+// decoded is manage for a procedure whose JSON is read here. found is false when it answered NULL.
 func (db *DB) decoded(ctx context.Context, into any, act, query string, args ...any) (found bool, err error) {
-	raw, err := db.answer(ctx, act, query, args...)
+	raw, err := db.manage(ctx, act, query, args...)
 	if err != nil || raw == nil {
 		return false, err
 	}
@@ -55,13 +46,13 @@ func (f filter) text() (string, error) {
 	return string(text), nil
 }
 
-// filtered is answer for a procedure whose only argument is a filter.
+// filtered is manage for a procedure whose only argument is a filter.
 func (db *DB) filtered(ctx context.Context, act, procedure string, f filter) (json.RawMessage, error) {
 	text, err := f.text()
 	if err != nil {
 		return nil, err
 	}
-	return db.answer(ctx, act, `SELECT queen.`+procedure+`($1::jsonb)`, text)
+	return db.manage(ctx, act, `SELECT queen.`+procedure+`($1::jsonb)`, text)
 }
 
 // A position is what a page of a list ends at, as the procedure wrote it: parts separated by "|". Clients see it encoded.
@@ -79,7 +70,6 @@ var (
 	messagePosition    positionKind = regexp.MustCompile(`^` + timePattern + `\|` + uuidPattern + `\|\d{1,18}$`)
 	deadLetterPosition positionKind = regexp.MustCompile(`^` + timePattern + `\|` + uuidPattern + `$`)
 	partitionPosition  positionKind = regexp.MustCompile(`(?s)^-?\d{1,20}\|.*$`)
-	purgePosition      positionKind = regexp.MustCompile(`^` + uuidPattern + `$`)
 )
 
 // encode returns the cursor of a position; "" when there is no next page.
@@ -126,6 +116,14 @@ func withCursor(answer json.RawMessage) (json.RawMessage, error) {
 		return nil, fmt.Errorf("encode an answer: %w", err)
 	}
 	return out, nil
+}
+
+// orEmpty reads an optional text.
+func orEmpty(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }
 
 // tenantFilter starts the filter of a tenant's list.

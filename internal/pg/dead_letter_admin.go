@@ -10,19 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A DeadLetterFilter selects dead letters. Names are exact, "" is all.
-type DeadLetterFilter struct {
-	Queue, Partition, Group, TransactionID string
-	PartitionID                            uuid.NullUUID
-	// From (inclusive) and To (exclusive) are failure times as the client sent them.
-	From, To string
-	// Error is text that the error contains, literally; Shape is a shape that DeadLetterShapes listed.
-	Error, Shape string
-	// Limit 0 is 100. With After, the Next of the page before, Offset does not count. Tasks ignore these three.
-	Limit, Offset int
-	After         string
-}
-
 func (d DeadLetterFilter) filter() filter {
 	f := filter{}
 	for name, value := range map[string]string{
@@ -45,22 +32,6 @@ func (d DeadLetterFilter) tenantText(tenant uuid.UUID) (string, error) {
 	return f.text()
 }
 
-// A DeadLetterRow is one filed message.
-type DeadLetterRow struct {
-	ID, PartitionID  uuid.UUID
-	Queue, Partition string
-	Group            string
-	Offset           int64
-	MessageID        uuid.NullUUID
-	TransactionID    string
-	// Payload is the exact payload bytes when they were kept, else its parsed form as JSON; nil when there is none.
-	Payload    []byte
-	Error      *string
-	RetryCount int
-	FailedAt   time.Time // milliseconds
-	TraceID    uuid.NullUUID
-}
-
 type deadLetterJSON struct {
 	ID            uuid.UUID       `json:"id"`
 	PartitionID   uuid.UUID       `json:"partitionId"`
@@ -81,10 +52,8 @@ type deadLetterJSON struct {
 func (d *deadLetterJSON) row() DeadLetterRow {
 	row := DeadLetterRow{
 		ID: d.ID, PartitionID: d.PartitionID, Queue: d.Queue, Partition: d.Partition, Group: d.Group, Offset: d.Offset,
-		MessageID: d.MessageID, Payload: d.Raw, Error: d.Error, RetryCount: d.RetryCount, FailedAt: d.FailedAt, TraceID: d.TraceID,
-	}
-	if d.TransactionID != nil {
-		row.TransactionID = *d.TransactionID
+		MessageID: d.MessageID.UUID, TransactionID: orEmpty(d.TransactionID), Payload: d.Raw, Error: orEmpty(d.Error),
+		RetryCount: d.RetryCount, FailedAt: d.FailedAt, TraceID: d.TraceID,
 	}
 	if d.Raw == nil && string(d.Data) != "null" {
 		row.Payload = d.Data
@@ -98,12 +67,6 @@ func deadLetterRows(in []deadLetterJSON) []DeadLetterRow {
 		rows[i] = in[i].row()
 	}
 	return rows
-}
-
-// A DeadLetterPage is a page of dead letters, newest failure first. Next continues behind it, "" when the page is short.
-type DeadLetterPage struct {
-	Rows []DeadLetterRow
-	Next string
 }
 
 // ListDeadLetters returns a page of dead letters. Errors: ErrInvalidCursor; ErrBadData for an unreadable time.
@@ -148,13 +111,13 @@ func (db *DB) DeadLetterShapes(ctx context.Context, tenant uuid.UUID, d DeadLett
 	if err != nil {
 		return nil, err
 	}
-	return db.answer(ctx, "group dead letters", `SELECT queen.dlq_shapes_v1($1::jsonb, $2::int)`, text, clampInt32(limit))
+	return db.manage(ctx, "group dead letters", `SELECT queen.dlq_shapes_v1($1::jsonb, $2::int)`, text, clampInt32(limit))
 }
 
 // DeleteDeadLetterAt deletes the dead letters at an address and returns {"success","partitionId","transactionId","message"}. A
 // partition of another tenant has none.
 func (db *DB) DeleteDeadLetterAt(ctx context.Context, tenant, partition uuid.UUID, transactionID string) (json.RawMessage, error) {
-	return db.answer(ctx, "delete a dead letter", `SELECT COALESCE(
+	return db.manage(ctx, "delete a dead letter", `SELECT COALESCE(
     (SELECT queen.delete_message_v1(p.id, $2::text) FROM queen.log_partitions p JOIN queen.queues q ON q.id = p.queue_id
       WHERE p.id = $1::uuid AND q.tenant_id = $3::uuid),
     jsonb_build_object('success', false, 'partitionId', $1::uuid, 'transactionId', $2::text, 'message', 'Message not found'))`,
@@ -189,71 +152,39 @@ func (db *DB) DeadLetterByID(ctx context.Context, tenant, id uuid.UUID) (DeadLet
 // ReplayTransactionID is the transaction id of the replay of a dead letter.
 func ReplayTransactionID(id uuid.UUID) string { return "dlq:" + id.String() }
 
-// A DeadLetterMove replays one dead letter. Hash and Blob are the packed frame whose transaction id is ReplayTransactionID(ID).
-type DeadLetterMove struct {
-	ID         uuid.UUID
-	Hash, Blob []byte
-	// Queue and Partition are the destination; nil is where the message came from.
-	Queue, Partition *string
-	Plain            bool
-	TraceID          uuid.NullUUID
+// A moveJSON is the answer of log_dlq_move_v1.
+type moveJSON struct {
+	Status                string        `json:"status"`
+	Reason                string        `json:"reason"`
+	Queue                 string        `json:"queue"`
+	Partition             string        `json:"partition"`
+	PartitionID           uuid.NullUUID `json:"partitionId"`
+	BaseOffset            int64         `json:"baseOffset"`
+	CreatedAt             time.Time     `json:"createdAt"`
+	Group                 string        `json:"consumerGroup"`
+	OriginalTransactionID *string       `json:"originalTransactionId"`
+	Offset                int64         `json:"off"`
+	Depth                 int64         `json:"depth"`
+	Limit                 int64         `json:"limit"`
 }
 
-// MoveStatus is the verdict on a DeadLetterMove.
-type MoveStatus string
-
-// The verdicts of log_dlq_move_v1. Everything but MoveMoved wrote nothing; the row stays but for MoveGone.
-const (
-	MoveMoved MoveStatus = "moved"
-	// MoveGone says that there is no such row, or that somebody else moved or deleted it meanwhile.
-	MoveGone MoveStatus = "gone"
-	// MoveDuplicate says that the replay is stored in the destination already.
-	MoveDuplicate MoveStatus = "duplicate"
-	MoveFull      MoveStatus = "full"
-	// MoveConfig says that the destination demands encryption and the frame is plain.
-	MoveConfig MoveStatus = "config"
-)
-
-// A DeadLetterMoveResult is the answer to a DeadLetterMove.
-type DeadLetterMoveResult struct {
-	Status MoveStatus `json:"status"`
-	// Where the message lies now, when moved.
-	Queue       string        `json:"queue"`
-	Partition   string        `json:"partition"`
-	PartitionID uuid.NullUUID `json:"partitionId"`
-	BaseOffset  int64         `json:"baseOffset"`
-	CreatedAt   time.Time     `json:"createdAt"`
-	// Group and OriginalTransactionID are those of the dead letter, when moved.
-	Group                 string  `json:"consumerGroup"`
-	OriginalTransactionID *string `json:"originalTransactionId"`
-	// Offset is where the earlier replay lies, when duplicate.
-	Offset int64 `json:"off"`
-	// Depth, Limit and Remaining are set when full.
-	Depth     int64 `json:"depth"`
-	Limit     int64 `json:"limit"`
-	Remaining int64 `json:"remaining"`
-}
-
-// MoveDeadLetter pushes a dead letter and deletes its row, in one transaction.
+// MoveDeadLetter pushes a dead letter and deletes its row, in one transaction. The trace id of the row is indexed for the new
+// message.
 func (db *DB) MoveDeadLetter(ctx context.Context, tenant uuid.UUID, m DeadLetterMove) (DeadLetterMoveResult, error) {
-	var traces []segmentTrace
-	if m.TraceID.Valid {
-		traces = []segmentTrace{{ID: m.TraceID.UUID}}
-	}
-	traceJSON, err := encodeTraces(traces)
+	var answer moveJSON
+	_, err := db.decoded(ctx, &answer, "replay a dead letter",
+		`SELECT queen.log_dlq_move_v1($1::uuid, 1, $2::bytea, $3::bytea, $4::text, $5::text, $6::uuid, false, $7::boolean)`,
+		uuidArgument(m.ID), m.Hash, m.Blob, m.Queue, m.Partition, uuidArgument(tenant), m.Plain)
 	if err != nil {
 		return DeadLetterMoveResult{}, err
 	}
-	var result DeadLetterMoveResult
-	_, err = db.decoded(ctx, &result, "replay a dead letter",
-		`SELECT queen.log_dlq_move_v1($1::uuid, 1, $2::bytea, $3::bytea, $4::text, $5::text, $6::uuid, false, $7::boolean, $8::jsonb)`,
-		uuidArgument(m.ID), m.Hash, m.Blob, m.Queue, m.Partition, uuidArgument(tenant), m.Plain, traceJSON)
-	if err != nil {
-		return DeadLetterMoveResult{}, err
-	}
-	switch result.Status {
+	switch answer.Status {
 	case MoveMoved, MoveGone, MoveDuplicate, MoveFull, MoveConfig:
-		return result, nil
+		return DeadLetterMoveResult{
+			Status: answer.Status, Reason: answer.Reason, Queue: answer.Queue, Partition: answer.Partition, PartitionID: answer.PartitionID.UUID,
+			BaseOffset: answer.BaseOffset, CreatedAt: answer.CreatedAt, Group: answer.Group,
+			OriginalTransactionID: orEmpty(answer.OriginalTransactionID), Offset: answer.Offset, Depth: answer.Depth, Limit: answer.Limit,
+		}, nil
 	}
-	return DeadLetterMoveResult{}, fmt.Errorf("replay a dead letter: %w: status %q", ErrMalformedAnswer, result.Status)
+	return DeadLetterMoveResult{}, fmt.Errorf("replay a dead letter: %w: status %q", ErrMalformedAnswer, answer.Status)
 }

@@ -9,52 +9,43 @@ import (
 
 // ConsumerGroups returns the groups of a tenant, one element per (group, queue).
 func (db *DB) ConsumerGroups(ctx context.Context, tenant uuid.UUID) (json.RawMessage, error) {
-	return db.answer(ctx, "list consumer groups", `SELECT queen.get_consumer_groups_v4($1::uuid)`, uuidArgument(tenant))
+	return db.manage(ctx, "list consumer groups", `SELECT queen.get_consumer_groups_v4($1::uuid)`, uuidArgument(tenant))
 }
 
 // LaggingPartitions returns the (group, partition) pairs that lag by more than minLagSeconds, the longest first.
 func (db *DB) LaggingPartitions(ctx context.Context, tenant uuid.UUID, minLagSeconds int) (json.RawMessage, error) {
-	return db.answer(ctx, "list lagging partitions", `SELECT queen.get_lagging_partitions_v1($1::int, $2::uuid)`, clampInt32(minLagSeconds), uuidArgument(tenant))
+	return db.manage(ctx, "list lagging partitions", `SELECT queen.get_lagging_partitions_v1($1::int, $2::uuid)`, clampInt32(minLagSeconds), uuidArgument(tenant))
 }
 
 // ConsumerGroupDetails returns the cursors of one group keyed by queue; {} for an unknown group.
 func (db *DB) ConsumerGroupDetails(ctx context.Context, tenant uuid.UUID, group string) (json.RawMessage, error) {
-	return db.answer(ctx, "read a consumer group", `SELECT queen.get_consumer_group_details_v1($1::text, $2::uuid)`, group, uuidArgument(tenant))
+	return db.manage(ctx, "read a consumer group", `SELECT queen.get_consumer_group_details_v1($1::text, $2::uuid)`, group, uuidArgument(tenant))
 }
 
 // SetGroupSubscription changes where a group starts on partitions it has not touched. An unreadable timestamp is ErrBadData.
 func (db *DB) SetGroupSubscription(ctx context.Context, tenant uuid.UUID, group, timestamp string) (json.RawMessage, error) {
-	return db.answer(ctx, "change a subscription", `SELECT queen.update_consumer_group_subscription_v1($1::text, $2::text, $3::uuid)`,
+	return db.manage(ctx, "change a subscription", `SELECT queen.update_consumer_group_subscription_v1($1::text, $2::text, $3::uuid)`,
 		group, timestamp, uuidArgument(tenant))
-}
-
-// A SeekTarget is where a cursor goes. ToEnd wins over Offset, Offset over Timestamp; all zero is refused by the procedure.
-type SeekTarget struct {
-	ToEnd bool
-	// Timestamp is as the client sent it: the first message stored at or after it is delivered next. Exact per segment.
-	Timestamp string
-	// Offset is delivered next; below the retained messages it is the oldest one, beyond the end the next push.
-	Offset *int64
 }
 
 // SeekGroup moves the cursors of a group on every partition of a queue and returns the procedure's answer, which says
 // success:false with an error for unknown names. An unreadable timestamp is ErrBadData.
 func (db *DB) SeekGroup(ctx context.Context, tenant uuid.UUID, group, queue string, to SeekTarget) (json.RawMessage, error) {
 	if to.Offset != nil && !to.ToEnd {
-		return db.answer(ctx, "seek a group", `SELECT queen.log_seek_offset_v1($1::text, $2::text, NULL, $3::bigint, $4::uuid)`,
+		return db.manage(ctx, "seek a group", `SELECT queen.log_seek_offset_v1($1::text, $2::text, NULL, $3::bigint, $4::uuid)`,
 			group, queue, *to.Offset, uuidArgument(tenant))
 	}
-	return db.answer(ctx, "seek a group", `SELECT queen.log_seek_consumer_group_v1($1::text, $2::text, $3::boolean, queen.parse_time_v1($4::text), $5::uuid)`,
+	return db.manage(ctx, "seek a group", `SELECT queen.log_seek_consumer_group_v1($1::text, $2::text, $3::boolean, queen.parse_time_v1($4::text), $5::uuid)`,
 		group, queue, to.ToEnd, to.timestamp(), uuidArgument(tenant))
 }
 
 // SeekPartition moves the cursor of a group on one partition; see SeekGroup.
 func (db *DB) SeekPartition(ctx context.Context, tenant uuid.UUID, group, queue, partition string, to SeekTarget) (json.RawMessage, error) {
 	if to.Offset != nil && !to.ToEnd {
-		return db.answer(ctx, "seek a partition", `SELECT queen.log_seek_offset_v1($1::text, $2::text, $3::text, $4::bigint, $5::uuid)`,
+		return db.manage(ctx, "seek a partition", `SELECT queen.log_seek_offset_v1($1::text, $2::text, $3::text, $4::bigint, $5::uuid)`,
 			group, queue, partition, *to.Offset, uuidArgument(tenant))
 	}
-	return db.answer(ctx, "seek a partition", `SELECT queen.log_seek_partition_v1($1::text, $2::text, $3::text, $4::boolean, queen.parse_time_v1($5::text), $6::uuid)`,
+	return db.manage(ctx, "seek a partition", `SELECT queen.log_seek_partition_v1($1::text, $2::text, $3::text, $4::boolean, queen.parse_time_v1($5::text), $6::uuid)`,
 		group, queue, partition, to.ToEnd, to.timestamp(), uuidArgument(tenant))
 }
 
@@ -69,11 +60,11 @@ func (to SeekTarget) timestamp() string {
 // DeleteGroup deletes the cursors of a group in all queues of a tenant and, with metadata, its subscriptions, in one transaction.
 // An unknown group is no error.
 func (db *DB) DeleteGroup(ctx context.Context, tenant uuid.UUID, group string, metadata bool) (json.RawMessage, error) {
-	return db.answer(ctx, "delete a group", `SELECT queen.log_delete_consumer_group_v1($1::text, $2::boolean, $3::uuid)`, group, metadata, uuidArgument(tenant))
+	return db.manage(ctx, "delete a group", `SELECT queen.log_delete_consumer_group_v1($1::text, $2::boolean, $3::uuid)`, group, metadata, uuidArgument(tenant))
 }
 
 // DeleteGroupForQueue is DeleteGroup in one queue.
 func (db *DB) DeleteGroupForQueue(ctx context.Context, tenant uuid.UUID, group, queue string, metadata bool) (json.RawMessage, error) {
-	return db.answer(ctx, "delete a group of a queue", `SELECT queen.log_delete_consumer_group_for_queue_v1($1::text, $2::text, $3::boolean, $4::uuid)`,
+	return db.manage(ctx, "delete a group of a queue", `SELECT queen.log_delete_consumer_group_for_queue_v1($1::text, $2::text, $3::boolean, $4::uuid)`,
 		group, queue, metadata, uuidArgument(tenant))
 }

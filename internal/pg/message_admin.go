@@ -11,60 +11,42 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// A MessageFilter selects messages. Names are exact, "" is all.
-type MessageFilter struct {
-	Queue, Partition, Namespace, Task string
-	// Status is "", pending, processing, completed or dead_letter, judged by Group alone when that is not "".
-	Status, Group string
-	// From and To are as the client sent them; "" is an hour ago (the beginning with TraceID) and now. Both are inclusive, To up
-	// to the end of its minute.
-	From, To string
-	// TransactionHash is the 16-byte hash of a transaction id, nil is all.
-	TransactionHash []byte
-	TraceID         uuid.NullUUID
-	// Limit 0 is 200. With After, the Next of the page before, Offset does not count.
-	Limit, Offset int
-	After         string
-}
-
-// A MessagePage is a page of messages, newest first by (CreatedAt, PartitionID, Offset).
-type MessagePage struct {
-	Messages []MessageEntry
-	Mode     MessageMode
-	// Next continues behind the last message; "" when the page is short.
-	Next string
-}
-
-// A MessageMode says who reads the partitions of a page or of a message.
-type MessageMode struct {
-	HasQueueMode bool   `json:"hasQueueMode"`
-	BusGroups    int    `json:"busGroupsCount"`
-	Type         string `json:"type"` // bus, queue, hybrid, none
-}
-
-// A MessageEntry is what the database knows about a listed message; the rest lies in its segment.
-type MessageEntry struct {
-	TransactionHash string    `json:"txnHash"` // 32 lower-case hex digits
-	PartitionID     uuid.UUID `json:"partitionId"`
-	Queue           string    `json:"queue"`
-	Partition       string    `json:"partition"`
-	Namespace       *string   `json:"namespace"`
-	Task            *string   `json:"task"`
-	Status          string    `json:"status"`
-	QueueStatus     string    `json:"queueStatus"`
-	BusStatus       struct {
+// A messageJSON is one message of list_messages_v1.
+type messageJSON struct {
+	Hash        string    `json:"txnHash"`
+	PartitionID uuid.UUID `json:"partitionId"`
+	Queue       string    `json:"queue"`
+	Partition   string    `json:"partition"`
+	Namespace   *string   `json:"namespace"`
+	Task        *string   `json:"task"`
+	Status      string    `json:"status"`
+	QueueStatus string    `json:"queueStatus"`
+	Bus         struct {
 		ConsumedBy  int `json:"consumedBy"`
 		TotalGroups int `json:"totalGroups"`
 	} `json:"busStatus"`
-	QueuePriority *int `json:"queuePriority"`
-	Segment       struct {
+	Priority int `json:"queuePriority"`
+	Segment  struct {
 		Base  int64 `json:"seq"`
 		Frame int   `json:"frameIdx"`
 	} `json:"segment"`
-	Offset int64 `json:"offset"`
-	// CreatedAt and LeaseExpiresAt are ISO timestamps with milliseconds, ready for the wire.
-	CreatedAt      string  `json:"createdAt"`
-	LeaseExpiresAt *string `json:"leaseExpiresAt"`
+	Offset         int64     `json:"offset"`
+	Stored         bool      `json:"stored"`
+	CreatedAt      time.Time `json:"createdAt"`
+	LeaseExpiresAt time.Time `json:"leaseExpiresAt"`
+}
+
+func (m *messageJSON) entry() (MessageEntry, error) {
+	hash, err := hex.DecodeString(m.Hash)
+	if err != nil {
+		return MessageEntry{}, fmt.Errorf("%w: hash %q", ErrMalformedAnswer, m.Hash)
+	}
+	return MessageEntry{
+		PartitionID: m.PartitionID, Queue: m.Queue, Partition: m.Partition, Namespace: orEmpty(m.Namespace), Task: orEmpty(m.Task),
+		Offset: m.Offset, Hash: hash, Status: m.Status, QueueStatus: m.QueueStatus, ConsumedBy: m.Bus.ConsumedBy,
+		TotalGroups: m.Bus.TotalGroups, QueuePriority: m.Priority, Segment: SegmentKey{m.PartitionID, m.Segment.Base},
+		Frame: m.Segment.Frame, SegmentFound: m.Stored, CreatedAt: m.CreatedAt, LeaseExpiresAt: m.LeaseExpiresAt,
+	}, nil
 }
 
 // ListMessages returns a page of messages. Errors: ErrInvalidCursor; ErrBadData for an unreadable time.
@@ -85,20 +67,27 @@ func (db *DB) ListMessages(ctx context.Context, tenant uuid.UUID, m MessageFilte
 		return MessagePage{}, err
 	}
 	var page struct {
-		Messages []MessageEntry `json:"messages"`
-		Mode     MessageMode    `json:"mode"`
-		Next     position       `json:"next"`
+		Messages []messageJSON `json:"messages"`
+		Mode     struct {
+			HasQueueMode bool   `json:"hasQueueMode"`
+			BusGroups    int    `json:"busGroupsCount"`
+			Type         string `json:"type"`
+		} `json:"mode"`
+		Next position `json:"next"`
 	}
 	if _, err := db.decoded(ctx, &page, "list messages", `SELECT queen.list_messages_v1($1::jsonb)`, text); err != nil {
 		return MessagePage{}, err
 	}
-	return MessagePage{Messages: page.Messages, Mode: page.Mode, Next: page.Next.encode()}, nil
-}
-
-// A SegmentKey names a segment.
-type SegmentKey struct {
-	PartitionID uuid.UUID
-	Base        int64
+	out := MessagePage{
+		Messages: make([]MessageEntry, len(page.Messages)), HasQueueMode: page.Mode.HasQueueMode, BusGroups: page.Mode.BusGroups,
+		ModeType: page.Mode.Type, Next: page.Next.encode(),
+	}
+	for i := range page.Messages {
+		if out.Messages[i], err = page.Messages[i].entry(); err != nil {
+			return MessagePage{}, fmt.Errorf("list messages: %w", err)
+		}
+	}
+	return out, nil
 }
 
 // SegmentsOf reads segments in one round trip; what retention removed is absent from the result.
@@ -134,14 +123,16 @@ CROSS JOIN LATERAL (SELECT x.* FROM queen.log_segments AS x WHERE x.partition_id
 	return found, nil
 }
 
-// NewestSegments reads up to limit segments of a partition whose base is below an offset, newest first; below < 0 starts at the
-// end. It walks a partition for a message whose hash is no longer kept.
-func (db *DB) NewestSegments(ctx context.Context, partition uuid.UUID, below int64, limit int) ([]StoredSegment, error) {
+// NewestSegments reads up to limit segments of a partition of the tenant whose base is below an offset, newest first; below < 0
+// starts at the end. It walks a partition for a message whose hash is no longer kept.
+func (db *DB) NewestSegments(ctx context.Context, tenant, partition uuid.UUID, below int64, limit int) ([]StoredSegment, error) {
 	var segments []StoredSegment
 	err := db.run(ctx, "read segments", repeatConflicts, func(ctx context.Context, conn *pgx.Conn) error {
-		rows, err := conn.Query(ctx, `SELECT s.base_offset, s.end_offset, s.created_at, s.blob FROM queen.log_segments AS s
-WHERE s.partition_id = $1::uuid AND s.base_offset < CASE WHEN $2::bigint < 0 THEN 9223372036854775807 ELSE $2::bigint END
-ORDER BY s.base_offset DESC LIMIT $3::int`, uuidArgument(partition), below, clampInt32(limit))
+		rows, err := conn.Query(ctx, `SELECT s.base_offset, s.end_offset, s.created_at, s.blob
+FROM (SELECT p.id FROM queen.log_partitions AS p JOIN queen.queues AS q ON q.id = p.queue_id WHERE p.id = $1::uuid AND q.tenant_id = $4::uuid) AS o
+CROSS JOIN LATERAL (SELECT x.* FROM queen.log_segments AS x
+    WHERE x.partition_id = o.id AND x.base_offset < CASE WHEN $2::bigint < 0 THEN 9223372036854775807 ELSE $2::bigint END
+    ORDER BY x.base_offset DESC LIMIT $3::int) AS s ORDER BY s.base_offset DESC`, uuidArgument(partition), below, clampInt32(limit), uuidArgument(tenant))
 		if err != nil {
 			return err
 		}
@@ -154,73 +145,111 @@ ORDER BY s.base_offset DESC LIMIT $3::int`, uuidArgument(partition), below, clam
 	return segments, err
 }
 
-// A MessageDetail is what the database knows about one message; the rest lies in the segment that SegmentAt returns.
-type MessageDetail struct {
-	Offset      int64     `json:"offset"`
-	PartitionID uuid.UUID `json:"partitionId"`
-	Partition   string    `json:"partition"`
-	Queue       string    `json:"queue"`
-	Namespace   *string   `json:"namespace"`
-	Task        *string   `json:"task"`
-	Status      string    `json:"status"`
-	// Error and RetryCount are those of the newest dead letter at the offset.
-	Error      *string `json:"errorMessage"`
-	RetryCount int     `json:"retryCount"`
-	// CreatedAt and LeaseExpiresAt are ISO timestamps with milliseconds; CreatedAt is nil when the hash is no longer kept.
-	CreatedAt      *string `json:"createdAt"`
-	LeaseExpiresAt *string `json:"leaseExpiresAt"`
-	QueueConfig    struct {
+// A groupStateJSON is one element of consumerGroups.
+type groupStateJSON struct {
+	Name           string    `json:"name"`
+	Consumed       bool      `json:"consumed"`
+	LeaseExpiresAt time.Time `json:"leaseExpiresAt"`
+}
+
+func groupStates(in []groupStateJSON) []GroupState {
+	groups := make([]GroupState, len(in))
+	for i, g := range in {
+		groups[i] = GroupState(g)
+	}
+	return groups
+}
+
+// A messageDetailJSON is the answer of get_message_detail_v1.
+type messageDetailJSON struct {
+	Offset         int64     `json:"offset"`
+	PartitionID    uuid.UUID `json:"partitionId"`
+	Partition      string    `json:"partition"`
+	Queue          string    `json:"queue"`
+	Namespace      *string   `json:"namespace"`
+	Task           *string   `json:"task"`
+	Status         string    `json:"status"`
+	DeadLetter     bool      `json:"deadLetter"`
+	Error          *string   `json:"errorMessage"`
+	RetryCount     int       `json:"retryCount"`
+	CreatedAt      time.Time `json:"createdAt"`
+	LeaseExpiresAt time.Time `json:"leaseExpiresAt"`
+	Config         struct {
 		LeaseTime  int `json:"leaseTime"`
 		RetryLimit int `json:"retryLimit"`
 		RetryDelay int `json:"retryDelay"`
 		TTL        int `json:"ttl"`
 		Priority   int `json:"priority"`
 	} `json:"queueConfig"`
-	Mode   MessageMode    `json:"mode"`
-	Groups []MessageGroup `json:"consumerGroups"`
+	Mode struct {
+		HasQueueMode bool `json:"hasQueueMode"`
+	} `json:"mode"`
+	Groups []groupStateJSON `json:"consumerGroups"`
 }
 
-// A MessageGroup says how far a named group is with a message.
-type MessageGroup struct {
-	Name           string  `json:"name"`
-	Consumed       bool    `json:"consumed"`
-	LeaseExpiresAt *string `json:"leaseExpiresAt"`
+func (m *messageDetailJSON) detail() MessageDetail {
+	return MessageDetail{
+		PartitionID: m.PartitionID, Queue: m.Queue, Partition: m.Partition, Namespace: orEmpty(m.Namespace), Task: orEmpty(m.Task),
+		Offset: m.Offset, CreatedAt: m.CreatedAt, Status: m.Status, DeadLetter: m.DeadLetter, DeadLetterError: orEmpty(m.Error),
+		RetryCount: m.RetryCount, LeaseExpiresAt: m.LeaseExpiresAt, LeaseTime: m.Config.LeaseTime, RetryLimit: m.Config.RetryLimit,
+		RetryDelay: m.Config.RetryDelay, TTL: m.Config.TTL, Priority: m.Config.Priority, HasQueueMode: m.Mode.HasQueueMode,
+		Groups: groupStates(m.Groups),
+	}
 }
 
 // FindMessage looks a message up by the hash of its transaction id: the newest one in the partition. False when there is none,
 // its hash is no longer kept, or the partition is not the tenant's.
 func (db *DB) FindMessage(ctx context.Context, tenant, partition uuid.UUID, hash []byte) (MessageDetail, bool, error) {
-	var detail MessageDetail
-	found, err := db.decoded(ctx, &detail, "find a message", `SELECT queen.get_message_detail_v1($1::uuid, $2::bytea, NULL, $3::uuid)`,
-		uuidArgument(partition), hash, uuidArgument(tenant))
-	return detail, found, err
+	return db.messageDetail(ctx, `SELECT queen.get_message_detail_v1($1::uuid, $2::bytea, NULL, $3::uuid)`, uuidArgument(partition), hash, uuidArgument(tenant))
 }
 
 // MessageAt describes the message at an offset, whether it is still stored or not. False when the partition is not the tenant's.
 func (db *DB) MessageAt(ctx context.Context, tenant, partition uuid.UUID, offset int64) (MessageDetail, bool, error) {
-	var detail MessageDetail
-	found, err := db.decoded(ctx, &detail, "find a message", `SELECT queen.get_message_detail_v1($1::uuid, NULL, $2::bigint, $3::uuid)`,
-		uuidArgument(partition), offset, uuidArgument(tenant))
-	return detail, found, err
+	return db.messageDetail(ctx, `SELECT queen.get_message_detail_v1($1::uuid, NULL, $2::bigint, $3::uuid)`, uuidArgument(partition), offset, uuidArgument(tenant))
 }
 
-// A TracedMessage is one message of a trace.
-type TracedMessage struct {
-	PartitionID uuid.UUID      `json:"partitionId"`
-	Queue       string         `json:"queue"`
-	Partition   string         `json:"partition"`
-	Offset      int64          `json:"offset"`
-	CreatedAt   time.Time      `json:"createdAt"`
-	Status      string         `json:"status"`
-	Groups      []MessageGroup `json:"consumerGroups"`
+func (db *DB) messageDetail(ctx context.Context, query string, args ...any) (MessageDetail, bool, error) {
+	var answer messageDetailJSON
+	found, err := db.decoded(ctx, &answer, "find a message", query, args...)
+	if err != nil || !found {
+		return MessageDetail{}, false, err
+	}
+	detail := answer.detail()
+	detail.Segment, detail.SegmentFound, err = db.SegmentAt(ctx, detail.PartitionID, detail.Offset)
+	if err != nil {
+		return MessageDetail{}, false, err
+	}
+	if detail.SegmentFound {
+		detail.CreatedAt = detail.Segment.CreatedAt
+	}
+	return detail, true, nil
 }
 
 // TraceMessages returns up to limit messages that carry a trace id across the tenant's queues, oldest first.
 func (db *DB) TraceMessages(ctx context.Context, tenant, trace uuid.UUID, limit int) ([]TracedMessage, error) {
-	var messages []TracedMessage
-	if _, err := db.decoded(ctx, &messages, "read a trace", `SELECT queen.get_trace_messages_v1($1::uuid, $2::int, $3::uuid)`,
+	var answer []struct {
+		PartitionID uuid.UUID        `json:"partitionId"`
+		Queue       string           `json:"queue"`
+		Partition   string           `json:"partition"`
+		Offset      int64            `json:"offset"`
+		Base        *int64           `json:"seq"`
+		CreatedAt   time.Time        `json:"createdAt"`
+		Status      string           `json:"status"`
+		Groups      []groupStateJSON `json:"consumerGroups"`
+	}
+	if _, err := db.decoded(ctx, &answer, "read a trace", `SELECT queen.get_trace_messages_v1($1::uuid, $2::int, $3::uuid)`,
 		uuidArgument(trace), clampInt32(limit), uuidArgument(tenant)); err != nil {
-		return nil, fmt.Errorf("trace %s: %w", trace, err)
+		return nil, err
+	}
+	messages := make([]TracedMessage, len(answer))
+	for i, m := range answer {
+		messages[i] = TracedMessage{
+			PartitionID: m.PartitionID, Queue: m.Queue, Partition: m.Partition, Offset: m.Offset, CreatedAt: m.CreatedAt,
+			Status: m.Status, Groups: groupStates(m.Groups),
+		}
+		if m.Base != nil {
+			messages[i].Segment, messages[i].SegmentFound = SegmentKey{m.PartitionID, *m.Base}, true
+		}
 	}
 	return messages, nil
 }

@@ -2,7 +2,6 @@ package pg
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -10,81 +9,85 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// TaskKind says what a task does with the dead letters that it selects.
-type TaskKind string
-
-// The kinds of tasks.
-const (
-	TaskRedrive TaskKind = "dlq_redrive"
-	TaskPurge   TaskKind = "dlq_purge"
-)
-
-// TaskState is how far a task is.
-type TaskState string
-
-// The states of tasks. The last three do not change any more; TaskLost is none of a task but says that a step came too late:
-// another broker took the task over, or it was cancelled.
-const (
-	TaskPending   TaskState = "pending"
-	TaskRunning   TaskState = "running"
-	TaskCompleted TaskState = "completed"
-	TaskCancelled TaskState = "cancelled"
-	TaskLost      TaskState = "lost"
-)
-
-// A NewTask describes a task to be made.
-type NewTask struct {
-	Kind   TaskKind
-	Filter DeadLetterFilter
-	// Queue and Partition are the destination of a redrive; nil is where each message came from.
-	Queue, Partition *string
-	// Rate is the most messages per second, 0 is no limit.
-	Rate      int
-	CreatedBy string
+// A taskJSON is a task as task_json_v1 writes it.
+type taskJSON struct {
+	ID         uuid.UUID      `json:"id"`
+	Tenant     uuid.UUID      `json:"tenant"`
+	Kind       TaskKind       `json:"kind"`
+	State      string         `json:"state"`
+	Filter     taskFilterJSON `json:"filter"`
+	Queue      *string        `json:"queue"`
+	Partition  *string        `json:"partition"`
+	Rate       int            `json:"rate"`
+	Total      int64          `json:"total"`
+	Moved      int64          `json:"moved"`
+	Deleted    int64          `json:"deleted"`
+	Duplicate  int64          `json:"duplicate"`
+	Skipped    int64          `json:"skipped"`
+	LastError  *string        `json:"lastError"`
+	CreatedBy  *string        `json:"createdBy"`
+	CreatedAt  time.Time      `json:"createdAt"`
+	UpdatedAt  time.Time      `json:"updatedAt"`
+	FinishedAt time.Time      `json:"finishedAt"`
 }
 
-// A Task is long administrative work. Its JSON form is the wire's.
-type Task struct {
-	ID        uuid.UUID       `json:"id"`
-	Tenant    uuid.UUID       `json:"tenant"`
-	Kind      TaskKind        `json:"kind"`
-	State     TaskState       `json:"state"`
-	Filter    json.RawMessage `json:"filter"`
-	Queue     *string         `json:"queue"`
-	Partition *string         `json:"partition"`
-	Rate      int             `json:"rate"`
-	// Total dead letters matched when the task was made; Done were pushed or deleted; Duplicates stay because their replay is
-	// stored already; Skipped stay because they cannot be pushed.
-	Total      int64   `json:"total"`
-	Done       int64   `json:"done"`
-	Duplicates int64   `json:"duplicates"`
-	Skipped    int64   `json:"skipped"`
-	LastError  *string `json:"lastError"`
-	CreatedBy  *string `json:"createdBy"`
-	// Times are UTC with microseconds.
-	CreatedAt  time.Time  `json:"createdAt"`
-	StartedAt  *time.Time `json:"startedAt"`
-	FinishedAt *time.Time `json:"finishedAt"`
-	UpdatedAt  time.Time  `json:"updatedAt"`
+// A taskFilterJSON is the filter of a task as DeadLetterFilter.filter wrote it.
+type taskFilterJSON struct {
+	Queue         string        `json:"queue"`
+	Partition     string        `json:"partition"`
+	Group         string        `json:"consumerGroup"`
+	TransactionID string        `json:"transactionId"`
+	PartitionID   uuid.NullUUID `json:"partitionId"`
+	From          string        `json:"from"`
+	To            string        `json:"to"`
+	Error         string        `json:"error"`
+	Shape         string        `json:"shape"`
 }
 
-// CreateTask records a task; a broker picks it up with ClaimTask. Only dead letters filed before now are touched.
+func (t *taskJSON) task() Task {
+	f := t.Filter
+	return Task{
+		ID: t.ID, Tenant: t.Tenant, State: t.State,
+		NewTask: NewTask{
+			Kind: t.Kind, Queue: t.Queue, Partition: t.Partition, Rate: t.Rate, CreatedBy: orEmpty(t.CreatedBy),
+			Filter: DeadLetterFilter{
+				Queue: f.Queue, Partition: f.Partition, Group: f.Group, TransactionID: f.TransactionID, PartitionID: f.PartitionID,
+				From: f.From, To: f.To, Error: f.Error, Shape: f.Shape,
+			},
+		},
+		Total: t.Total, Moved: t.Moved, Deleted: t.Deleted, Duplicate: t.Duplicate, Skipped: t.Skipped, Error: orEmpty(t.LastError),
+		CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, FinishedAt: t.FinishedAt,
+	}
+}
+
+// task runs a statement that returns one task, or NULL for none.
+func (db *DB) task(ctx context.Context, act, query string, args ...any) (Task, bool, error) {
+	var answer taskJSON
+	found, err := db.decoded(ctx, &answer, act, query, args...)
+	if err != nil || !found {
+		return Task{}, false, err
+	}
+	return answer.task(), true, nil
+}
+
+// CreateTask records a task; a broker picks it up with ClaimTask. Only dead letters filed before now are touched. An unreadable
+// time in the filter is ErrBadData.
 func (db *DB) CreateTask(ctx context.Context, tenant uuid.UUID, n NewTask) (Task, error) {
 	text, err := n.Filter.filter().text()
 	if err != nil {
 		return Task{}, err
 	}
-	var task Task
-	_, err = db.decoded(ctx, &task, "create a task", `SELECT queen.task_create_v1($1::text, $2::jsonb, $3::text, $4::text, $5::int, $6::text, $7::uuid)`,
+	task, found, err := db.task(ctx, "create a task", `SELECT queen.task_create_v1($1::text, $2::jsonb, $3::text, $4::text, $5::int, $6::text, $7::uuid)`,
 		string(n.Kind), text, n.Queue, n.Partition, clampInt32(n.Rate), n.CreatedBy, uuidArgument(tenant))
+	if err == nil && !found {
+		err = fmt.Errorf("create a task: %w: NULL", ErrMalformedAnswer)
+	}
 	return task, err
 }
 
 // Task reads a task; false when the tenant has none with that id.
 func (db *DB) Task(ctx context.Context, tenant, id uuid.UUID) (Task, bool, error) {
-	var task Task
-	found, err := db.decoded(ctx, &task, "read a task", `SELECT queen.task_get_v1($1::uuid, $2::uuid)`, uuidArgument(id), uuidArgument(tenant))
-	return task, found, err
+	return db.task(ctx, "read a task", `SELECT queen.task_get_v1($1::uuid, $2::uuid)`, uuidArgument(id), uuidArgument(tenant))
 }
 
 // ListTasks returns up to limit tasks of a tenant, newest first, and the cursor of the next page, "" when there is none. Errors:
@@ -95,117 +98,122 @@ func (db *DB) ListTasks(ctx context.Context, tenant uuid.UUID, limit int, after 
 		return nil, "", err
 	}
 	var page struct {
-		Tasks []Task   `json:"tasks"`
-		Next  position `json:"next"`
+		Tasks []taskJSON `json:"tasks"`
+		Next  position   `json:"next"`
 	}
-	_, err = db.decoded(ctx, &page, "list tasks", `SELECT queen.task_list_v1($1::int, $2::text, $3::uuid)`, clampInt32(limit), string(from), uuidArgument(tenant))
-	return page.Tasks, page.Next.encode(), err
+	if _, err := db.decoded(ctx, &page, "list tasks", `SELECT queen.task_list_v1($1::int, $2::text, $3::uuid)`, clampInt32(limit), string(from), uuidArgument(tenant)); err != nil {
+		return nil, "", err
+	}
+	tasks := make([]Task, len(page.Tasks))
+	for i := range page.Tasks {
+		tasks[i] = page.Tasks[i].task()
+	}
+	return tasks, page.Next.encode(), nil
 }
 
 // CancelTask stops a task that has not ended, once a step under way is through, and returns it as it is then.
 func (db *DB) CancelTask(ctx context.Context, tenant, id uuid.UUID) (Task, bool, error) {
-	var task Task
-	found, err := db.decoded(ctx, &task, "cancel a task", `SELECT queen.task_cancel_v1($1::uuid, $2::uuid)`, uuidArgument(id), uuidArgument(tenant))
-	return task, found, err
+	return db.task(ctx, "cancel a task", `SELECT queen.task_cancel_v1($1::uuid, $2::uuid)`, uuidArgument(id), uuidArgument(tenant))
 }
 
 // ClaimTask takes the runnable task of any tenant that has waited longest, for as long as lease without a step; false when there
 // is none.
 func (db *DB) ClaimTask(ctx context.Context, holder string, lease time.Duration) (Task, bool, error) {
-	var task Task
-	found, err := db.decoded(ctx, &task, "claim a task", `SELECT queen.task_claim_v1($1::text, $2::int)`, holder, clampInt32(int(lease/time.Second)))
-	return task, found, err
+	return db.task(ctx, "claim a task", `SELECT queen.task_claim_v1($1::text, $2::int)`, holder, clampInt32(int(lease/time.Second)))
 }
 
-// TaskBatch returns the next dead letters of a redrive, in its order, which keeps the order inside every partition. No rows
-// mean that the task has ended: TaskCompleted, or TaskLost.
-func (db *DB) TaskBatch(ctx context.Context, task uuid.UUID, holder string, limit int) ([]DeadLetterRow, TaskState, error) {
+// TaskBatch returns the next dead letters of a redrive, in its order, which keeps the order inside every partition. No rows mean
+// that nothing is left, and the task is done; or that the holder lost it.
+func (db *DB) TaskBatch(ctx context.Context, task uuid.UUID, holder string, limit int) ([]DeadLetterRow, error) {
 	var answer struct {
-		State TaskState        `json:"state"`
-		Rows  []deadLetterJSON `json:"rows"`
+		Rows []deadLetterJSON `json:"rows"`
 	}
 	if _, err := db.decoded(ctx, &answer, "read a batch of a task", `SELECT queen.task_batch_v1($1::uuid, $2::text, $3::int)`,
 		uuidArgument(task), holder, clampInt32(limit)); err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	return deadLetterRows(answer.Rows), answer.State, nil
+	return deadLetterRows(answer.Rows), nil
 }
 
-// A RedriveStep pushes a batch of dead letters.
-type RedriveStep struct {
-	Task   uuid.UUID
-	Holder string
-	// IDs are the rows of the batch that are pushed, SegmentOf is parallel to it: the index into Segments of the segment that
-	// holds the row's frame. Rows of one destination lie in one segment, in the order of the batch.
-	IDs       []uuid.UUID
-	SegmentOf []int
-	Segments  []Segment
-	// Through is the last row of the batch, whether pushed or not.
-	Through uuid.UUID
-	// Duplicates and Skipped count the rows of the batch that are not pushed.
-	Duplicates, Skipped int
-}
-
-// A TaskStep is the outcome of a step.
-type TaskStep struct {
-	// State is TaskRunning, TaskCompleted or TaskLost.
-	State TaskState
-	// Moved is the number of dead letters that were pushed or deleted, and are gone.
-	Moved int64
-	// Verdicts are parallel to the Segments of a redrive. One that is not PushQueued wrote nothing and its rows stay: drop the
-	// duplicates and repeat, or read the batch again later.
-	Verdicts []PushVerdict
-	// Wait is how long the rate, or a full queue, asks to pause.
-	Wait time.Duration
-}
-
+// A taskStepJSON is the answer of a step.
 type taskStepJSON struct {
-	State    TaskState         `json:"state"`
-	Moved    int64             `json:"moved"`
-	Verdicts []pushVerdictJSON `json:"verdicts"`
-	Wait     float64           `json:"waitSeconds"`
+	State     string `json:"state"`
+	Moved     int64  `json:"moved"`
+	Deleted   int64  `json:"deleted"`
+	Duplicate int64  `json:"duplicate"`
+	Skipped   int64  `json:"skipped"`
+	Full      bool   `json:"full"`
 }
 
-func (t *taskStepJSON) step() TaskStep {
-	return TaskStep{State: t.State, Moved: t.Moved, Wait: time.Duration(t.Wait * float64(time.Second))}
+func (t taskStepJSON) step() TaskStep {
+	return TaskStep{
+		Moved: t.Moved, Deleted: t.Deleted, Duplicate: t.Duplicate, Skipped: t.Skipped,
+		Lost: t.State == "lost", Finished: t.State == "done", Full: t.Full,
+	}
 }
 
-// RedriveStep pushes the segments, deletes the rows of those that were queued and moves the task on, in one transaction. ErrVanished
-// says that a row of the batch is gone: nothing was written, read the batch again.
+// RedriveStep pushes the segments, deletes the rows of those that were stored and moves the task on, in one transaction. Rows
+// that lie in no segment are skipped. Of a segment that holds a duplicate nothing is stored; the duplicates count and stay, and
+// the other rows come again with the next TaskBatch. ErrVanished says that a row is gone: nothing was written, read the batch
+// again.
 func (db *DB) RedriveStep(ctx context.Context, s RedriveStep) (TaskStep, error) {
+	if len(s.Rows) == 0 {
+		return TaskStep{Finished: true}, nil // TaskBatch has closed the task
+	}
+	segmentOf, err := s.segmentOf()
+	if err != nil {
+		return TaskStep{}, fmt.Errorf("redrive dead letters: %w", err)
+	}
 	args, err := pushArguments(s.Segments, PushOptions{})
 	if err != nil {
 		return TaskStep{}, fmt.Errorf("redrive dead letters: %w", err)
 	}
-	ids, of := make([]pgtype.UUID, len(s.IDs)), make([]int32, len(s.SegmentOf))
-	for i, id := range s.IDs {
+	ids := make([]pgtype.UUID, len(s.Rows))
+	for i, id := range s.Rows {
 		ids[i] = uuidArgument(id)
-	}
-	for i, segment := range s.SegmentOf {
-		of[i] = clampInt32(segment)
 	}
 	var answer taskStepJSON
 	if _, err := db.decoded(ctx, &answer, "redrive dead letters", `SELECT queen.task_redrive_step_v1($1::uuid, $2::text, $3::uuid[], $4::int[], $5::text[],
-    $6::text[], $7::int[], $8::bytea[], $9::bytea[], $10::boolean[], $11::jsonb, $12::uuid, $13::bigint, $14::bigint)`,
-		uuidArgument(s.Task), s.Holder, ids, of, args[0], args[1], args[2], args[3], args[5], args[7], args[9],
-		uuidArgument(s.Through), int64(s.Duplicates), int64(s.Skipped)); err != nil {
+    $6::text[], $7::int[], $8::bytea[], $9::bytea[], $10::boolean[], $11::jsonb)`,
+		uuidArgument(s.Task), s.Holder, ids, segmentOf, args[0], args[1], args[2], args[3], args[5], args[7], args[9]); err != nil {
 		return TaskStep{}, err
 	}
-	step := answer.step()
-	if answer.State == TaskLost {
-		return step, nil
+	return answer.step(), nil
+}
+
+// segmentOf says for each row in which segment it lies, -1 for none, after checking that frames and rows agree in number and order.
+func (s *RedriveStep) segmentOf() ([]int32, error) {
+	if len(s.RowsOf) != len(s.Segments) {
+		return nil, fmt.Errorf("%w: rows of %d segments for %d", ErrBadData, len(s.RowsOf), len(s.Segments))
 	}
-	if len(answer.Verdicts) != len(s.Segments) {
-		return TaskStep{}, fmt.Errorf("redrive dead letters: %w: %d verdicts for %d segments", ErrMalformedAnswer, len(answer.Verdicts), len(s.Segments))
-	}
-	for i := range answer.Verdicts {
-		verdict, err := answer.Verdicts[i].verdict(s.Segments[i].Count)
-		if err != nil {
-			return TaskStep{}, fmt.Errorf("redrive dead letters: verdict %d: %w", i, err)
+	of := make(map[uuid.UUID]int32, len(s.Rows))
+	for n, rows := range s.RowsOf {
+		if len(rows) != s.Segments[n].Count {
+			return nil, fmt.Errorf("%w: %d rows for the %d frames of segment %d", ErrBadData, len(rows), s.Segments[n].Count, n)
 		}
-		step.Verdicts = append(step.Verdicts, verdict)
+		for _, id := range rows {
+			of[id] = int32(n) //nolint:gosec // a few hundred segments
+		}
 	}
-	return step, nil
+	segments, next := make([]int32, len(s.Rows)), make([]int, len(s.Segments))
+	for i, id := range s.Rows {
+		n, ok := of[id]
+		if !ok {
+			segments[i] = -1
+			continue
+		}
+		if next[n] >= len(s.RowsOf[n]) || s.RowsOf[n][next[n]] != id {
+			return nil, fmt.Errorf("%w: segment %d does not hold its rows in the order of the batch", ErrBadData, n)
+		}
+		next[n]++
+		segments[i] = n
+	}
+	for n := range next {
+		if next[n] != len(s.RowsOf[n]) {
+			return nil, fmt.Errorf("%w: segment %d holds a row that is not of the batch", ErrBadData, n)
+		}
+	}
+	return segments, nil
 }
 
 // PurgeStep deletes the next dead letters of a purge, at most limit, and moves the task on.

@@ -135,24 +135,6 @@ AS $$
              GROUP BY q.task) x
 $$;
 
--- metric_bucket_minutes_v1: the bucket width of a time series over a range: 1 minute up to an hour, 5 up to 6 hours, 15 up to a day,
--- 60 up to a week, else 360.
-CREATE OR REPLACE FUNCTION queen.metric_bucket_minutes_v1(p_from TIMESTAMPTZ, p_to TIMESTAMPTZ)
-RETURNS INTEGER
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$
-    SELECT CASE WHEN p_to - p_from <= INTERVAL '60 minutes' THEN 1 WHEN p_to - p_from <= INTERVAL '360 minutes' THEN 5
-                WHEN p_to - p_from <= INTERVAL '1440 minutes' THEN 15 WHEN p_to - p_from <= INTERVAL '10080 minutes' THEN 60
-                ELSE 360 END
-$$;
-
--- metric_bucket_v1: the start of the bucket of a time: its epoch floored to the width. (Flooring the minute within the hour would
--- turn six-hour buckets into hourly ones.)
-CREATE OR REPLACE FUNCTION queen.metric_bucket_v1(p_at TIMESTAMPTZ, p_minutes INTEGER)
-RETURNS TIMESTAMPTZ
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$ SELECT to_timestamp(floor(extract(epoch FROM p_at) / (p_minutes * 60)) * (p_minutes * 60)) $$;
-
 -- get_system_metrics_v1: what the collectors of the replicas sampled, by bucket.
 --   p_filters  {"from"? = an hour ago,"to"? = now,"hostname"?,"workerId"?}
 -- Returns {"timeRange":{"from","to"},"replicas":[{"hostname","port","workerId","timeSeries":[{"timestamp":ISO-ms,"sampleCount",
@@ -167,7 +149,7 @@ AS $$
 DECLARE
     v_to      TIMESTAMPTZ := COALESCE(queen.parse_time_v1(p_filters ->> 'to'), now());
     v_from    TIMESTAMPTZ := COALESCE(queen.parse_time_v1(p_filters ->> 'from'), now() - INTERVAL '1 hour');
-    v_minutes INTEGER := queen.metric_bucket_minutes_v1(v_from, v_to);
+    v_minutes INTEGER := queen.series_bucket_minutes_v1(v_from, v_to);
     v_result  JSONB;
 BEGIN
     WITH leaves (path) AS (
@@ -176,7 +158,7 @@ BEGIN
                ('{threadpool,db,queue_size}'), ('{threadpool,system,pool_size}'), ('{threadpool,system,queue_size}'),
                ('{registries,response}')),
     samples AS MATERIALIZED (
-        SELECT m.hostname, m.port, m.worker_id, queen.metric_bucket_v1(m.timestamp, v_minutes) AS bucket, m.timestamp, m.sample_count, m.metrics
+        SELECT m.hostname, m.port, m.worker_id, queen.series_bucket_v1(m.timestamp, v_minutes) AS bucket, m.timestamp, m.sample_count, m.metrics
           FROM queen.system_metrics m
          WHERE m.timestamp >= v_from AND m.timestamp <= v_to
            AND (COALESCE(p_filters ->> 'hostname', '') = '' OR m.hostname = p_filters ->> 'hostname')
@@ -233,6 +215,4 @@ GRANT EXECUTE ON FUNCTION queen.aggregate_label_stats_v1(TEXT) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.get_queues_v2(UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.get_namespaces_v2(UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.get_tasks_v2(UUID) TO PUBLIC;
-GRANT EXECUTE ON FUNCTION queen.metric_bucket_minutes_v1(TIMESTAMPTZ, TIMESTAMPTZ) TO PUBLIC;
-GRANT EXECUTE ON FUNCTION queen.metric_bucket_v1(TIMESTAMPTZ, INTEGER) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.get_system_metrics_v1(JSONB) TO PUBLIC;

@@ -173,7 +173,7 @@ END $$;
 --                  lost answer is recognised
 --   p_queue, p_partition  destination; NULL is where the message came from
 --   p_peek         write nothing, return the row as dlq_row_v1 under "row" so that the caller can build the frame
---   p_plain, p_traces  as log_push_multi_v1
+--   p_plain        as log_push_multi_v1. The new message keeps the trace id of the row
 -- Returns {"status":"moved","queue","partition","partitionId","baseOffset","createdAt":ISO-us,"consumerGroup","originalTransactionId"};
 -- {"status":"gone"}: no such row under the tenant, or somebody else moved or deleted it meanwhile; {"status":"duplicate","off"},
 -- {"status":"full","depth","limit","remaining"}, {"status":"config"}: nothing written, the row stays; {"status":"peek","row"}.
@@ -183,7 +183,7 @@ END $$;
 CREATE OR REPLACE FUNCTION queen.log_dlq_move_v1(
     p_dlq_id UUID, p_frame_count INT, p_hash BYTEA, p_blob BYTEA, p_queue TEXT DEFAULT NULL, p_partition TEXT DEFAULT NULL,
     p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001', p_peek BOOLEAN DEFAULT FALSE,
-    p_plain BOOLEAN DEFAULT NULL, p_traces JSONB DEFAULT NULL)
+    p_plain BOOLEAN DEFAULT NULL)
 RETURNS JSONB
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -191,7 +191,7 @@ DECLARE
     v_row     RECORD;
     v_verdict JSONB;
 BEGIN
-    SELECT q.name::TEXT AS queue, p.name AS partition, d.consumer_group, d.transaction_id INTO v_row
+    SELECT q.name::TEXT AS queue, p.name AS partition, d.consumer_group, d.transaction_id, d.trace_id INTO v_row
       FROM queen.log_dlq d
       JOIN queen.log_partitions p ON p.id = d.partition_id
       JOIN queen.queues q ON q.id = p.queue_id
@@ -206,7 +206,8 @@ BEGIN
     BEGIN
         v_verdict := queen.log_push_multi_v1(ARRAY[COALESCE(p_queue, v_row.queue)], ARRAY[COALESCE(p_partition, v_row.partition)],
             ARRAY[1], ARRAY[p_hash], ARRAY[-1::INT8], ARRAY[p_blob], ARRAY[p_tenant],
-            CASE WHEN p_plain IS NOT NULL THEN ARRAY[p_plain] END, FALSE, p_traces) -> 0;
+            CASE WHEN p_plain IS NOT NULL THEN ARRAY[p_plain] END, FALSE,
+            CASE WHEN v_row.trace_id IS NOT NULL THEN jsonb_build_array(jsonb_build_object('s', 0, 'i', 0, 't', v_row.trace_id)) END) -> 0;
         IF v_verdict ->> 'status' = 'queued' THEN
             DELETE FROM queen.log_dlq d WHERE d.id = p_dlq_id;
             IF NOT FOUND THEN
@@ -237,4 +238,4 @@ GRANT EXECUTE ON FUNCTION queen.get_dlq_messages_v1(JSONB) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.dlq_count_v1(JSONB) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.dlq_shapes_v1(JSONB, INTEGER) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.dlq_delete_v1(JSONB, INTEGER) TO PUBLIC;
-GRANT EXECUTE ON FUNCTION queen.log_dlq_move_v1(UUID, INT, BYTEA, BYTEA, TEXT, TEXT, UUID, BOOLEAN, BOOLEAN, JSONB) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_dlq_move_v1(UUID, INT, BYTEA, BYTEA, TEXT, TEXT, UUID, BOOLEAN, BOOLEAN) TO PUBLIC;

@@ -6,14 +6,14 @@
 -- after a crash another broker continues behind the last commit, and no message is pushed twice.
 
 -- queen.tasks: one row per task.
---   kind      dlq_redrive | dlq_purge
---   state     pending | running | completed | cancelled
+--   kind      redrive | purge
+--   state     pending | running | done | cancelled
 --   filter    see file 040, without _tenant; cutoff is when the task was made
 --   target_queue, target_partition  destination of a redrive, NULL is where each message came from
 --   rate      most messages per second, 0 is no limit
---   total     dead letters that matched when the task was made; done those pushed or deleted; duplicates those left because their
---             replay is stored already; skipped those left because they cannot be pushed
---   after_*   position: rows up to and including it are dealt with
+--   total     dead letters that matched when the task was made; moved those pushed, deleted those purged; duplicate those left because
+--             their replay is stored already; skipped those left because they cannot be pushed
+--   after_*   position: rows up to and including it are dealt with; known_duplicates those behind it that are, too
 --   holder, lease_until  the broker that works on it; next_run_at not before then (rate, full queues)
 CREATE TABLE IF NOT EXISTS queen.tasks (
     id               UUID PRIMARY KEY DEFAULT gen_random_uuid(),
@@ -25,12 +25,14 @@ CREATE TABLE IF NOT EXISTS queen.tasks (
     target_partition TEXT,
     rate             INTEGER NOT NULL DEFAULT 0,
     total            BIGINT NOT NULL DEFAULT 0,
-    done             BIGINT NOT NULL DEFAULT 0,
-    duplicates       BIGINT NOT NULL DEFAULT 0,
+    moved            BIGINT NOT NULL DEFAULT 0,
+    deleted          BIGINT NOT NULL DEFAULT 0,
+    duplicate        BIGINT NOT NULL DEFAULT 0,
     skipped          BIGINT NOT NULL DEFAULT 0,
     after_partition  UUID,
     after_offset     BIGINT,
     after_id         UUID,
+    known_duplicates UUID[] NOT NULL DEFAULT '{}',
     holder           TEXT,
     lease_until      TIMESTAMPTZ,
     next_run_at      TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
@@ -56,8 +58,8 @@ RETURNS JSONB
 LANGUAGE sql STABLE
 AS $$
     SELECT jsonb_build_object('id', p.id, 'tenant', p.tenant_id, 'kind', p.kind, 'state', p.state, 'filter', p.filter,
-        'queue', p.target_queue, 'partition', p.target_partition, 'rate', p.rate, 'total', p.total, 'done', p.done,
-        'duplicates', p.duplicates, 'skipped', p.skipped, 'lastError', p.last_error, 'createdBy', p.created_by,
+        'queue', p.target_queue, 'partition', p.target_partition, 'rate', p.rate, 'total', p.total, 'moved', p.moved,
+        'deleted', p.deleted, 'duplicate', p.duplicate, 'skipped', p.skipped, 'lastError', p.last_error, 'createdBy', p.created_by,
         'createdAt', queen.iso_us_v1(p.created_at), 'startedAt', queen.iso_us_v1(p.started_at),
         'finishedAt', queen.iso_us_v1(p.finished_at), 'updatedAt', queen.iso_us_v1(p.updated_at))
 $$;
@@ -73,7 +75,7 @@ AS $$
 DECLARE
     v_task queen.tasks%ROWTYPE;
 BEGIN
-    IF p_kind NOT IN ('dlq_redrive', 'dlq_purge') THEN
+    IF p_kind NOT IN ('redrive', 'purge') THEN
         RAISE EXCEPTION 'QTASK unknown kind "%"', p_kind USING ERRCODE = 'QU003';
     END IF;
     DELETE FROM queen.tasks t WHERE t.tenant_id = p_tenant AND t.finished_at < clock_timestamp() - INTERVAL '30 days';
@@ -163,13 +165,14 @@ BEGIN
     SELECT f.id, f.partition_id, f.off, f.queue, f.partition
       FROM queen.dlq_filtered_v1(p_task.filter, p_task.tenant_id, queen.parse_time_v1(p_task.filter ->> 'from'),
                LEAST(COALESCE(queen.parse_time_v1(p_task.filter ->> 'to'), p_task.created_at), p_task.created_at)) f
-     WHERE p_task.after_id IS NULL
-        OR (f.partition_id, f.off, f.id) > (p_task.after_partition, p_task.after_offset, p_task.after_id)
+     WHERE (p_task.after_id IS NULL
+            OR (f.partition_id, f.off, f.id) > (p_task.after_partition, p_task.after_offset, p_task.after_id))
+       AND f.id <> ALL (p_task.known_duplicates)
      ORDER BY f.partition_id, f.off, f.id
      LIMIT p_limit;
 END $$;
 
--- task_batch_v1: the rows that a redrive pushes next, as dlq_row_v1. When none is left the task is completed.
+-- task_batch_v1: the rows that a redrive pushes next, as dlq_row_v1. When none is left the task is done.
 -- Returns {"state":of the task, or "lost","rows":[…]}. Locks: the task row. Called by: pg.TaskBatch.
 CREATE OR REPLACE FUNCTION queen.task_batch_v1(p_id UUID, p_holder TEXT, p_limit INTEGER)
 RETURNS JSONB
@@ -186,80 +189,91 @@ BEGIN
     SELECT jsonb_agg(queen.dlq_row_v1(r.id, r.queue, r.partition) ORDER BY r.partition_id, r.off, r.id) INTO v_rows
       FROM queen.task_rows_v1(v_task, p_limit) r;
     IF v_rows IS NULL THEN
-        UPDATE queen.tasks t SET state = 'completed', holder = NULL, lease_until = NULL, finished_at = clock_timestamp(),
+        UPDATE queen.tasks t SET state = 'done', holder = NULL, lease_until = NULL, finished_at = clock_timestamp(),
                updated_at = clock_timestamp()
          WHERE t.id = p_id;
-        RETURN jsonb_build_object('state', 'completed', 'rows', '[]'::JSONB);
+        RETURN jsonb_build_object('state', 'done', 'rows', '[]'::JSONB);
     END IF;
     RETURN jsonb_build_object('state', 'running', 'rows', v_rows);
 END $$;
 
 -- task_redrive_step_v1: push a batch of dead letters, delete their rows and move the task on, in one transaction.
---   p_ids       rows of the batch; p_segments[i] says in which segment (from 0) row i lies, or -1: not pushed, because its replay
---               is stored already (p_duplicates) or it cannot be pushed (p_skips); counts for the task's figures
---   p_queues .. p_traces   the segments, as log_push_multi_v1
---   p_through   the last row of the batch: the position moves there when every segment is queued
--- Returns {"state":"running"|"lost","moved":rows,"verdicts":[as log_push_multi_v1],"waitSeconds":before the next step}. A segment that is not queued wrote nothing and its
--- rows stay: a duplicate is repeated without those frames, a full queue is tried again later (next_run_at).
+--   p_ids       rows as task_batch_v1 gave them, from the first on; p_segments[i] says in which segment (from 0) row i lies, or -1: it
+--               cannot be pushed and is skipped. Rows of one segment are its frames, in this order
+--   p_queues .. p_traces   the segments, as log_push_multi_v1, one per destination partition
+-- Returns {"state":"running"|"lost","moved","duplicate","skipped":rows,"full":wait before the next step,"status":of a
+-- segment that was refused, or null}.
+-- Of a segment with duplicates nothing is written: the duplicate rows count and stay, the others come with the next batch. A full
+-- queue, or one that demands encryption, is tried again a second later. The position moves to the last row when every segment was
+-- stored.
 -- Raises QU002 when a row to be pushed is gone: read the batch again.
 -- Locks, in this order: the task row, what log_push_multi_v1 takes, log_dlq rows ascending (partition_id, "offset", id).
 -- Called by: pg.RedriveStep.
 CREATE OR REPLACE FUNCTION queen.task_redrive_step_v1(
     p_id UUID, p_holder TEXT, p_ids UUID[], p_segments INT[], p_queues TEXT[], p_partitions TEXT[], p_counts INT[],
-    p_hashes BYTEA[], p_blobs BYTEA[], p_plain BOOLEAN[], p_traces JSONB, p_through UUID, p_duplicates BIGINT, p_skips BIGINT)
+    p_hashes BYTEA[], p_blobs BYTEA[], p_plain BOOLEAN[], p_traces JSONB)
 RETURNS JSONB
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-    v_task     queen.tasks%ROWTYPE;
-    v_n        INT := COALESCE(cardinality(p_queues), 0);
-    v_verdicts JSONB := '[]'::JSONB;
-    v_moved    UUID[];
-    v_rows     BIGINT;
-    v_through  RECORD;
-    v_stuck    TEXT;
+    v_task       queen.tasks%ROWTYPE;
+    v_n          INT := COALESCE(cardinality(p_queues), 0);
+    v_verdicts   JSONB := '[]'::JSONB;
+    v_moved      UUID[];
+    v_duplicates UUID[];
+    v_refused    TEXT;
+    v_skipped    BIGINT;
+    v_rows       BIGINT;
+    v_last       RECORD;
 BEGIN
-    IF COALESCE(cardinality(p_ids), 0) <> COALESCE(cardinality(p_segments), 0) THEN
+    IF COALESCE(cardinality(p_ids), 0) = 0 OR cardinality(p_ids) <> COALESCE(cardinality(p_segments), 0) THEN
         RAISE EXCEPTION 'QTASK misaligned arrays (% ids)', cardinality(p_ids) USING ERRCODE = 'QU003';
     END IF;
     SELECT * INTO v_task FROM queen.task_held_v1(p_id, p_holder);
     IF NOT FOUND THEN
-        RETURN jsonb_build_object('state', 'lost', 'moved', 0, 'verdicts', '[]'::JSONB);
+        RETURN jsonb_build_object('state', 'lost', 'moved', 0, 'duplicate', 0, 'skipped', 0, 'full', FALSE, 'status', NULL);
     END IF;
     IF v_n > 0 THEN
         v_verdicts := queen.log_push_multi_v1(p_queues, p_partitions, p_counts, p_hashes, array_fill(-1::INT8, ARRAY[v_n]), p_blobs,
             array_fill(v_task.tenant_id, ARRAY[v_n]), p_plain, FALSE, p_traces);
     END IF;
-    SELECT array_agg(u.id) FILTER (WHERE v.value ->> 'status' = 'queued'), max(v.value ->> 'status') FILTER (WHERE v.value ->> 'status' <> 'queued')
-      INTO v_moved, v_stuck
-      FROM unnest(p_ids, p_segments) AS u (id, seg)
-      JOIN jsonb_array_elements(v_verdicts) WITH ORDINALITY AS v (value, ord) ON v.ord = u.seg + 1;
-    SELECT d.partition_id, d."offset" AS off, d.id INTO v_through FROM queen.log_dlq d WHERE d.id = p_through;
+    SELECT array_agg(u.id) FILTER (WHERE v.value ->> 'status' = 'queued'),
+           array_agg(u.id) FILTER (WHERE v.value -> 'dups' @> jsonb_build_array(jsonb_build_object('i', u.frame))),
+           -- The reason to wait, before the one that a repetition removes.
+           COALESCE(max(v.value ->> 'status') FILTER (WHERE v.value ->> 'status' IN ('full', 'config')),
+                    max(v.value ->> 'status') FILTER (WHERE v.value ->> 'status' <> 'queued')),
+           count(*) FILTER (WHERE u.seg < 0)
+      INTO v_moved, v_duplicates, v_refused, v_skipped
+      FROM (SELECT x.id, x.seg, row_number() OVER (PARTITION BY x.seg ORDER BY x.ord) - 1 AS frame
+              FROM unnest(p_ids, p_segments) WITH ORDINALITY AS x (id, seg, ord)) u
+      LEFT JOIN jsonb_array_elements(v_verdicts) WITH ORDINALITY AS v (value, ord) ON v.ord = u.seg + 1;
+    SELECT d.partition_id, d."offset" AS off, d.id INTO v_last FROM queen.log_dlq d WHERE d.id = p_ids[cardinality(p_ids)];
     PERFORM 1 FROM queen.log_dlq d WHERE d.id = ANY (v_moved) ORDER BY d.partition_id, d."offset", d.id FOR UPDATE;
     DELETE FROM queen.log_dlq d WHERE d.id = ANY (v_moved);
     GET DIAGNOSTICS v_rows = ROW_COUNT;
-    IF v_rows <> COALESCE(cardinality(v_moved), 0) OR (p_through IS NOT NULL AND v_through.id IS NULL) THEN
+    IF v_rows <> COALESCE(cardinality(v_moved), 0) OR v_last.id IS NULL THEN
         RAISE EXCEPTION 'QTASK a dead letter of the batch vanished' USING ERRCODE = 'QU002';
     END IF;
     UPDATE queen.tasks t
-       SET done = t.done + v_rows,
-           duplicates = t.duplicates + CASE WHEN v_stuck IS NULL THEN COALESCE(p_duplicates, 0) ELSE 0 END,
-           skipped = t.skipped + CASE WHEN v_stuck IS NULL THEN COALESCE(p_skips, 0) ELSE 0 END,
-           after_partition = CASE WHEN v_stuck IS NULL AND p_through IS NOT NULL THEN v_through.partition_id ELSE t.after_partition END,
-           after_offset = CASE WHEN v_stuck IS NULL AND p_through IS NOT NULL THEN v_through.off ELSE t.after_offset END,
-           after_id = CASE WHEN v_stuck IS NULL AND p_through IS NOT NULL THEN v_through.id ELSE t.after_id END,
-           last_error = CASE WHEN v_stuck IN ('full', 'config') THEN v_stuck END,
-           next_run_at = clock_timestamp() + CASE WHEN v_stuck IN ('full', 'config') THEN INTERVAL '1 second'
+       SET moved = t.moved + v_rows, duplicate = t.duplicate + COALESCE(cardinality(v_duplicates), 0),
+           skipped = t.skipped + CASE WHEN v_refused IS NULL THEN v_skipped ELSE 0 END,
+           known_duplicates = CASE WHEN v_refused IS NULL THEN '{}' ELSE t.known_duplicates || COALESCE(v_duplicates, '{}') END,
+           after_partition = CASE WHEN v_refused IS NULL THEN v_last.partition_id ELSE t.after_partition END,
+           after_offset = CASE WHEN v_refused IS NULL THEN v_last.off ELSE t.after_offset END,
+           after_id = CASE WHEN v_refused IS NULL THEN v_last.id ELSE t.after_id END,
+           last_error = CASE v_refused WHEN 'full' THEN 'a destination queue is full'
+                                       WHEN 'config' THEN 'a destination queue demands encryption' END,
+           next_run_at = clock_timestamp() + CASE WHEN v_refused IN ('full', 'config') THEN INTERVAL '1 second'
                 WHEN t.rate > 0 THEN make_interval(secs => v_rows::FLOAT8 / t.rate) ELSE INTERVAL '0' END,
            lease_until = GREATEST(t.lease_until, clock_timestamp() + INTERVAL '30 seconds'), updated_at = clock_timestamp()
-     WHERE t.id = p_id
-    RETURNING * INTO v_task;
-    RETURN jsonb_build_object('state', 'running', 'moved', v_rows, 'verdicts', v_verdicts,
-        'waitSeconds', GREATEST(extract(epoch FROM v_task.next_run_at - clock_timestamp()), 0));
+     WHERE t.id = p_id;
+    RETURN jsonb_build_object('state', 'running', 'moved', v_rows, 'duplicate', COALESCE(cardinality(v_duplicates), 0),
+        'skipped', CASE WHEN v_refused IS NULL THEN v_skipped ELSE 0 END, 'full', COALESCE(v_refused IN ('full', 'config'), FALSE),
+        'status', v_refused);
 END $$;
 
--- task_purge_step_v1: delete the next p_limit dead letters of a purge and move the task on; completes it when none was left.
--- Returns {"state":"running"|"completed"|"lost","moved":rows,"waitSeconds"?}. Locks: the task row, then log_dlq rows ascending
+-- task_purge_step_v1: delete the next p_limit dead letters of a purge and move the task on; it is done when none was left.
+-- Returns {"state":"running"|"done"|"lost","deleted":rows}. Locks: the task row, then log_dlq rows ascending
 -- (partition_id, "offset", id). Called by: pg.PurgeStep.
 CREATE OR REPLACE FUNCTION queen.task_purge_step_v1(p_id UUID, p_holder TEXT, p_limit INTEGER)
 RETURNS JSONB
@@ -273,14 +287,14 @@ DECLARE
 BEGIN
     SELECT * INTO v_task FROM queen.task_held_v1(p_id, p_holder);
     IF NOT FOUND THEN
-        RETURN jsonb_build_object('state', 'lost', 'moved', 0);
+        RETURN jsonb_build_object('state', 'lost', 'deleted', 0);
     END IF;
     SELECT array_agg(r.id) INTO v_ids FROM queen.task_rows_v1(v_task, p_limit) r;
     IF v_ids IS NULL THEN
-        UPDATE queen.tasks t SET state = 'completed', holder = NULL, lease_until = NULL, finished_at = clock_timestamp(),
+        UPDATE queen.tasks t SET state = 'done', holder = NULL, lease_until = NULL, finished_at = clock_timestamp(),
                updated_at = clock_timestamp()
          WHERE t.id = p_id;
-        RETURN jsonb_build_object('state', 'completed', 'moved', 0);
+        RETURN jsonb_build_object('state', 'done', 'deleted', 0);
     END IF;
     SELECT d.partition_id, d."offset" AS off, d.id INTO v_last
       FROM queen.log_dlq d WHERE d.id = ANY (v_ids) ORDER BY d.partition_id DESC, d."offset" DESC, d.id DESC LIMIT 1;
@@ -288,14 +302,12 @@ BEGIN
     DELETE FROM queen.log_dlq d WHERE d.id = ANY (v_ids);
     GET DIAGNOSTICS v_rows = ROW_COUNT;
     UPDATE queen.tasks t
-       SET done = t.done + v_rows, after_partition = COALESCE(v_last.partition_id, t.after_partition),
+       SET deleted = t.deleted + v_rows, after_partition = COALESCE(v_last.partition_id, t.after_partition),
            after_offset = COALESCE(v_last.off, t.after_offset), after_id = COALESCE(v_last.id, t.after_id),
            next_run_at = clock_timestamp() + CASE WHEN t.rate > 0 THEN make_interval(secs => v_rows::FLOAT8 / t.rate) ELSE INTERVAL '0' END,
            lease_until = GREATEST(t.lease_until, clock_timestamp() + INTERVAL '30 seconds'), updated_at = clock_timestamp()
-     WHERE t.id = p_id
-    RETURNING * INTO v_task;
-    RETURN jsonb_build_object('state', 'running', 'moved', v_rows,
-        'waitSeconds', GREATEST(extract(epoch FROM v_task.next_run_at - clock_timestamp()), 0));
+     WHERE t.id = p_id;
+    RETURN jsonb_build_object('state', 'running', 'deleted', v_rows);
 END $$;
 
 GRANT EXECUTE ON FUNCTION queen.task_json_v1(queen.tasks) TO PUBLIC;
@@ -307,5 +319,5 @@ GRANT EXECUTE ON FUNCTION queen.task_claim_v1(TEXT, INTEGER) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.task_held_v1(UUID, TEXT) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.task_rows_v1(queen.tasks, INTEGER) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.task_batch_v1(UUID, TEXT, INTEGER) TO PUBLIC;
-GRANT EXECUTE ON FUNCTION queen.task_redrive_step_v1(UUID, TEXT, UUID[], INT[], TEXT[], TEXT[], INT[], BYTEA[], BYTEA[], BOOLEAN[], JSONB, UUID, BIGINT, BIGINT) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.task_redrive_step_v1(UUID, TEXT, UUID[], INT[], TEXT[], TEXT[], INT[], BYTEA[], BYTEA[], BOOLEAN[], JSONB) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.task_purge_step_v1(UUID, TEXT, INTEGER) TO PUBLIC;

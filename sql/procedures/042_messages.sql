@@ -165,7 +165,7 @@ END $$;
 --              offset count for nothing,"_tenant"?}
 -- Returns {"messages":[{"id":null,"transactionId":null,"txnHash":hex,"partitionId","queuePath":"queue/partition","queue","partition",
 -- "namespace","task","status","queueStatus","busStatus":{"consumedBy","totalGroups"},"traceId":null,"producerSub":null,"queuePriority",
--- "payloadAvailable":false,"segment":{"seq":base,"frameIdx"},"offset","createdAt":ISO-ms,"leaseExpiresAt":ISO-ms|null}],"mode":
+-- "payloadAvailable":false,"segment":{"seq":base,"frameIdx"},"offset","stored":not removed by retention,"createdAt":ISO-ms,"leaseExpiresAt":ISO-ms|null}],"mode":
 -- {"hasQueueMode","busGroupsCount","type":bus|queue|hybrid|none} of the page,"next":text|null when the page is short}. The broker
 -- fills in what lies in the segments. Raises 22007, 22P02, 22023 for unreadable filters. Locks: none. Called by: pg.ListMessages.
 CREATE OR REPLACE FUNCTION queen.list_messages_v1(p_filters JSONB DEFAULT '{}')
@@ -231,6 +231,7 @@ BEGIN
                    'busStatus', jsonb_build_object('consumedBy', s.r_consumed, 'totalGroups', s.r_groups),
                    'traceId', NULL, 'producerSub', NULL, 'queuePriority', q.priority, 'payloadAvailable', FALSE,
                    'segment', jsonb_build_object('seq', g.r_base, 'frameIdx', g.r_off - g.r_base), 'offset', g.r_off,
+                   'stored', g.r_off >= p.log_start,
                    'createdAt', queen.iso_ms_v1(g.r_at), 'leaseExpiresAt', queen.iso_ms_v1(s.r_lease))
                    ORDER BY g.r_at DESC, g.r_pid DESC, g.r_off DESC), '[]'::JSONB),
                'mode', (SELECT jsonb_build_object('hasQueueMode', x.queue_mode, 'busGroupsCount', x.named, 'type',
@@ -249,7 +250,7 @@ END $$;
 -- get_message_detail_v1: everything SQL knows about one message, addressed by the hash of its transaction id or by its offset.
 --   p_hash    the newest message of the partition with this hash, as long as its sidecar row is kept; NULL uses p_offset
 -- Returns NULL when there is no such message or the partition is not the tenant's, else {"offset","createdAt":ISO-ms|null,
--- "partitionId","partition","queue","queuePath","namespace","task","status","errorMessage","retryCount","leaseExpiresAt":ISO-ms|null,
+-- "partitionId","partition","queue","queuePath","namespace","task","status","deadLetter":bool,"errorMessage","retryCount","leaseExpiresAt":ISO-ms|null,
 -- "queueConfig":{"leaseTime","retryLimit","retryDelay","ttl","priority"},"mode":{"hasQueueMode","busGroupsCount","type":bus|queue},
 -- "consumerGroups":[{"name","group","consumed","leaseExpiresAt"}]}. errorMessage and retryCount are those of the newest dead letter
 -- at the offset. Locks: none. Called by: pg.FindMessage, pg.MessageAt.
@@ -280,7 +281,7 @@ BEGIN
                    SELECT t.created_at FROM queen.log_txns t WHERE t.partition_id = p.id AND t.base_offset <= v_off
                     ORDER BY t.base_offset DESC LIMIT 1)),
                'partitionId', p.id, 'partition', p.name, 'queue', q.name, 'queuePath', q.name || '/' || p.name,
-               'namespace', q.namespace, 'task', q.task, 'status', s.r_status, 'errorMessage', d.error,
+               'namespace', q.namespace, 'task', q.task, 'status', s.r_status, 'deadLetter', d.id IS NOT NULL, 'errorMessage', d.error,
                'retryCount', COALESCE(d.retry_count, 0), 'leaseExpiresAt', queen.iso_ms_v1(s.r_lease),
                'queueConfig', jsonb_build_object('leaseTime', q.lease_time, 'retryLimit', q.retry_limit, 'retryDelay', q.retry_delay,
                    'ttl', q.ttl, 'priority', q.priority),
@@ -296,22 +297,25 @@ BEGIN
       JOIN queen.queues q ON q.id = p.queue_id
      CROSS JOIN LATERAL queen.log_message_state_v1(p.id, v_off, NULL) s
       LEFT JOIN LATERAL (
-            SELECT x.error, x.retry_count FROM queen.log_dlq x
+            SELECT x.id, x.error, x.retry_count FROM queen.log_dlq x
              WHERE x.partition_id = p.id AND x."offset" = v_off ORDER BY x.failed_at DESC LIMIT 1) d ON TRUE
      WHERE p.id = p_partition_id AND q.tenant_id = p_tenant;
     RETURN v_result;
 END $$;
 
 -- get_trace_messages_v1: the messages of a trace across all queues of a tenant, oldest first, with what became of each.
--- Returns [{"partitionId","queue","partition","offset","createdAt":ISO-us,"status","consumerGroups":[{"name","consumed"}]}], at most
--- p_limit. A message is listed until retention removes it. Locks: none. Called by: pg.TraceMessages.
+-- Returns [{"partitionId","queue","partition","offset","seq":base of its segment,"createdAt":ISO-us,"status","consumerGroups":[{"name",
+-- "consumed"}]}], at most p_limit. A message is listed until retention removes it. Locks: none. Called by: pg.TraceMessages.
 CREATE OR REPLACE FUNCTION queen.get_trace_messages_v1(
     p_trace_id UUID, p_limit INTEGER, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
 RETURNS JSONB
 LANGUAGE sql STABLE
 AS $$
     SELECT COALESCE(jsonb_agg(jsonb_build_object('partitionId', x.partition_id, 'queue', x.queue, 'partition', x.partition,
-               'offset', x.off, 'createdAt', queen.iso_us_v1(x.created_at), 'status', s.r_status,
+               'offset', x.off, 'seq', (SELECT g.base_offset FROM queen.log_segments g
+                                         WHERE g.partition_id = x.partition_id AND g.base_offset <= x.off
+                                         ORDER BY g.base_offset DESC LIMIT 1),
+               'createdAt', queen.iso_us_v1(x.created_at), 'status', s.r_status,
                'consumerGroups', COALESCE((
                    SELECT jsonb_agg(jsonb_build_object('name', c.consumer_group, 'consumed', c.committed >= x.off) ORDER BY c.consumer_group COLLATE "C")
                      FROM queen.log_consumers c WHERE c.partition_id = x.partition_id AND c.consumer_group <> '__QUEUE_MODE__'), '[]'::JSONB))

@@ -201,17 +201,16 @@ END $$;
 
 -- log_purge_v1: delete stored messages of a queue, because an operator says so.
 --   p_partition  '' or NULL is every partition
---   p_mode       'consumed': whole segments that every group, queue mode included, has passed. 'all': everything stored so far,
---                read or not; leases stay, and their acks still resolve
+--   p_mode       'consumed': whole segments that every group, queue mode included, has passed. 'all': everything stored, read or
+--                not, what is pushed meanwhile included; leases stay, and their acks still resolve
 --   p_dry_run    count and delete nothing; "messages" then is what would go, for 'consumed' up to a segment per partition too many
---   p_limit      most partitions in this call; p_after is "next" of the call before
--- Returns {"queue","mode","dryRun","partitions":looked at,"messages":deleted,"unread":of those not consumed by the slowest group that
--- counts,"next":text|null,"done":next is null}, or {"error"}: Queue not found, mode must be …. At most 1,000 segments of a partition go
--- in one call: it is then named again in next.
--- Locks: partition rows FOR NO KEY UPDATE ascending by id, all kept until the end of the call. Writes retention_history rows of type
+--   p_limit      most segments deleted in this call
+-- Returns {"queue","mode","dryRun","partitions":touched,"messages":deleted,"unread":of those not consumed by the slowest group that
+-- counts,"done":nothing is left to delete}, or {"error"}: Queue not found, mode must be …. Repeat while done is false.
+-- Locks: partition rows FOR NO KEY UPDATE ascending by id, kept until the end of the call. Writes retention_history rows of type
 -- 'purge'. Called by: pg.PurgeQueue, one transaction per call.
 CREATE OR REPLACE FUNCTION queen.log_purge_v1(
-    p_queue TEXT, p_partition TEXT, p_mode TEXT, p_dry_run BOOLEAN, p_limit INTEGER, p_after TEXT,
+    p_queue TEXT, p_partition TEXT, p_mode TEXT, p_dry_run BOOLEAN, p_limit INTEGER,
     p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
 RETURNS JSONB
 LANGUAGE plpgsql VOLATILE
@@ -219,14 +218,14 @@ SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
     v_queue    UUID := (SELECT q.id FROM queen.queues q WHERE q.tenant_id = p_tenant AND q.name = p_queue);
-    v_limit    INT := CASE WHEN p_dry_run THEN 2147483647 ELSE GREATEST(COALESCE(p_limit, 100), 1) END;
+    v_left     INT := GREATEST(COALESCE(p_limit, 1000), 1);
     v_part     RECORD;
     v_step     JSONB;
-    v_looked   BIGINT := 0;
+    v_touched  BIGINT := 0;
     v_messages BIGINT := 0;
     v_unread   BIGINT := 0;
     v_start    BIGINT;
-    v_next     UUID;
+    v_done     BOOLEAN := TRUE;
 BEGIN
     IF v_queue IS NULL THEN
         RETURN jsonb_build_object('error', 'Queue not found');
@@ -234,7 +233,7 @@ BEGIN
         RETURN jsonb_build_object('error', 'mode must be "consumed" or "all"');
     ELSIF p_dry_run THEN
         SELECT count(*), COALESCE(sum(x.gone), 0), COALESCE(sum(GREATEST(x.log_start + x.gone - 1 - GREATEST(x.worst, x.log_start - 1), 0)), 0)
-          INTO v_looked, v_messages, v_unread
+          INTO v_touched, v_messages, v_unread
           FROM (SELECT p.log_start, c.worst,
                        CASE p_mode WHEN 'all' THEN GREATEST(p.last_offset - p.log_start + 1, 0)
                                    ELSE GREATEST(LEAST(c.slowest, p.last_offset) - p.log_start + 1, 0) END AS gone
@@ -247,33 +246,37 @@ BEGIN
          WHERE x.gone > 0;
     ELSE
         FOR v_part IN
-            SELECT p.id FROM queen.log_partitions p
+            SELECT p.id
+              FROM queen.log_partitions p
+             CROSS JOIN LATERAL (SELECT min(x.committed) AS slowest FROM queen.log_consumers x WHERE x.partition_id = p.id) c
              WHERE p.queue_id = v_queue AND (COALESCE(p_partition, '') = '' OR p.name = p_partition)
-               AND p.oldest_live_at IS NOT NULL AND (COALESCE(p_after, '') = '' OR p.id >= p_after::UUID)
+               AND p.last_offset >= p.log_start
+               AND (p_mode = 'all' OR (c.slowest >= p.log_start AND c.slowest >= (
+                       SELECT s.end_offset FROM queen.log_segments s
+                        WHERE s.partition_id = p.id AND s.base_offset >= p.log_start
+                        ORDER BY s.base_offset LIMIT 1)))
              ORDER BY p.id
-             LIMIT v_limit + 1
+             LIMIT v_left + 1
         LOOP
-            IF v_looked = v_limit THEN
-                v_next := v_part.id;
+            IF v_left <= 0 THEN
+                v_done := FALSE;
                 EXIT;
             END IF;
-            v_looked := v_looked + 1;
             SELECT p.log_start INTO v_start FROM queen.log_partitions p WHERE p.id = v_part.id FOR NO KEY UPDATE;
             CONTINUE WHEN NOT FOUND;
             v_step := queen.log_retention_step_v1(v_part.id, CASE WHEN p_mode = 'all' THEN 'infinity'::TIMESTAMPTZ END,
-                CASE WHEN p_mode = 'consumed' THEN 'infinity'::TIMESTAMPTZ END, 1000, 'purge');
+                CASE WHEN p_mode = 'consumed' THEN 'infinity'::TIMESTAMPTZ END, v_left, 'purge');
+            v_touched := v_touched + 1;
+            v_left := v_left - GREATEST((v_step ->> 'deleted')::INT, 1);
             v_messages := v_messages + (v_step ->> 'new_log_start')::BIGINT - v_start;
             v_unread := v_unread + GREATEST((v_step ->> 'new_log_start')::BIGINT - 1 - GREATEST(v_start - 1, (
                 SELECT COALESCE(min(c.committed) FILTER (WHERE c.consumer_group <> '__QUEUE_MODE__'), min(c.committed), -1)
                   FROM queen.log_consumers c WHERE c.partition_id = v_part.id)), 0);
-            IF NOT (v_step ->> 'done')::BOOLEAN THEN
-                v_next := v_part.id;
-                EXIT;
-            END IF;
+            v_done := v_done AND (v_step ->> 'done')::BOOLEAN;
         END LOOP;
     END IF;
-    RETURN jsonb_build_object('queue', p_queue, 'mode', p_mode, 'dryRun', COALESCE(p_dry_run, FALSE), 'partitions', v_looked,
-        'messages', v_messages, 'unread', v_unread, 'next', v_next, 'done', v_next IS NULL);
+    RETURN jsonb_build_object('queue', p_queue, 'mode', p_mode, 'dryRun', COALESCE(p_dry_run, FALSE), 'partitions', v_touched,
+        'messages', v_messages, 'unread', v_unread, 'done', v_done);
 END $$;
 
 -- log_seek_offset_v1: put the cursor of a group so that p_offset is delivered next; see log_seek_core_v1.
@@ -306,5 +309,5 @@ GRANT EXECUTE ON FUNCTION queen.log_queue_list_v1(JSONB) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_partition_list_v1(TEXT, JSONB, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_queue_depth_v1(TEXT, TEXT, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_capacity_v1(JSONB) TO PUBLIC;
-GRANT EXECUTE ON FUNCTION queen.log_purge_v1(TEXT, TEXT, TEXT, BOOLEAN, INTEGER, TEXT, UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_purge_v1(TEXT, TEXT, TEXT, BOOLEAN, INTEGER, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_seek_offset_v1(TEXT, TEXT, TEXT, BIGINT, UUID) TO PUBLIC;
