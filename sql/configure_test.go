@@ -222,6 +222,27 @@ func TestConfigureRefusesBadOptionsBeforeTouchingTheQueue(t *testing.T) {
 	require.Empty(t, cmp.Diff(with(optionDefaults(), "leaseTime", 42.0), log.configure(t, "kept", `{}`).Options))
 }
 
+func TestConfigureMakesAQueueAnewThatIsDeletedMeanwhile(t *testing.T) {
+	t.Parallel()
+	log := newPushLog(t)
+	before := log.configure(t, "q", `{"leaseTime": 7}`)
+	holder, configurer := log.begin(t), log.begin(t)
+	_, err := holder.Exec(t.Context(), `SELECT 1 FROM queen.queues WHERE name = 'q' FOR UPDATE`)
+	require.NoError(t, err)
+	done := later(func() (configuration, error) {
+		return callJSON[configuration](configurer, `SELECT queen.configure_queue_v1('q', '{"retryLimit": 9}')`)
+	})
+	log.waitBlocked(t, configurer)
+	_, err = holder.Exec(t.Context(), `SELECT queen.delete_queue_v1('q')`)
+	require.NoError(t, err)
+	require.NoError(t, holder.Commit(t.Context()))
+
+	after := <-done
+	require.NoError(t, after.err)
+	require.NotEqual(t, before.QueueID, after.value.QueueID)
+	require.Empty(t, cmp.Diff(with(optionDefaults(), "retryLimit", 9.0), after.value.Options))
+}
+
 func TestDeleteQueue(t *testing.T) {
 	t.Parallel()
 	log := newPushLog(t)

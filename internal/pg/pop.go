@@ -64,7 +64,7 @@ func (db *DB) HasPending(ctx context.Context, tenant uuid.UUID, queue, group str
 // seen the claim; on a repeated attempt Accept is asked again.
 func (db *DB) pop(ctx context.Context, act string, r PopRequest, query string, args ...any) (Claim, error) {
 	var claim Claim
-	err := db.run(ctx, act, repeatLocks, func(ctx context.Context, conn *pgx.Conn) (err error) {
+	err := db.run(ctx, act, repeatVanished, func(ctx context.Context, conn *pgx.Conn) (err error) {
 		if !r.AutoAck || r.Accept == nil {
 			claim, err = readClaim(conn.QueryRow(ctx, query, args...), r, query == popList)
 			return err

@@ -174,3 +174,37 @@ func TestHasPending(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, pending(pg.DefaultTenant, "q"))
 }
+
+// A queue that is deleted while a pop registers with it is no reason to refuse the pop: it looks again.
+func TestPopOutlivesTheDeletionOfItsQueue(t *testing.T) {
+	t.Parallel()
+	for name, pop := range map[string]func(*pg.DB, context.Context, pg.PopRequest) (pg.Claim, error){
+		"Wildcard": (*pg.DB).PopWildcard, "Discover": (*pg.DB).PopDiscover,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, database := setup(t)
+			push(t, db, segment("orders.new", "p", "1"))
+			pool := database.Pool(t)
+			deleter, err := pool.Begin(t.Context())
+			require.NoError(t, err)
+			_, err = deleter.Exec(t.Context(), `SELECT queen.delete_queue_v1('orders.new')`)
+			require.NoError(t, err)
+
+			request := popRequest("orders.new", "w")
+			request.Namespace = "orders"
+			popped := make(chan error, 1)
+			go func() {
+				_, err := pop(db, context.WithoutCancel(t.Context()), request)
+				popped <- err
+			}()
+			eventually(t, "the pop waits for the deleter", func() bool {
+				var waits bool
+				err := pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0)`).Scan(&waits)
+				return err == nil && waits
+			})
+			require.NoError(t, deleter.Commit(t.Context()))
+			require.NoError(t, <-popped)
+		})
+	}
+}

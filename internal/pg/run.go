@@ -20,6 +20,8 @@ const (
 	repeatConflicts
 	// repeatLocks also tries again after a lock timeout: the data paths, for which waiting is better than failing.
 	repeatLocks
+	// repeatVanished also tries again after something was deleted meanwhile: pops, which then look at what is left.
+	repeatVanished
 )
 
 // maxAttempts is the number of attempts of one call, the first included.
@@ -27,6 +29,8 @@ const maxAttempts = 3
 
 func (r repeat) allows(err error) bool {
 	switch r {
+	case repeatVanished:
+		return errors.Is(err, ErrVanished) || repeatLocks.allows(err)
 	case repeatLocks:
 		return errors.Is(err, ErrSerialization) || errors.Is(err, ErrLockTimeout)
 	case repeatConflicts:

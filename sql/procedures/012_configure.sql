@@ -148,14 +148,18 @@ BEGIN
         END IF;
     END LOOP;
 
-    INSERT INTO queen.queues (tenant_id, name, namespace, task)
-    VALUES (p_tenant, p_queue_name, '', '')
-        ON CONFLICT (tenant_id, name) DO NOTHING;
-    v_created := FOUND;
-    SELECT * INTO STRICT v_row
-      FROM queen.queues q
-     WHERE q.tenant_id = p_tenant AND q.name = p_queue_name
-       FOR NO KEY UPDATE;
+    -- A queue that is deleted between the two statements is created by the next round.
+    LOOP
+        INSERT INTO queen.queues (tenant_id, name, namespace, task)
+        VALUES (p_tenant, p_queue_name, '', '')
+            ON CONFLICT (tenant_id, name) DO NOTHING;
+        v_created := FOUND;
+        SELECT * INTO v_row
+          FROM queen.queues q
+         WHERE q.tenant_id = p_tenant AND q.name = p_queue_name
+           FOR NO KEY UPDATE;
+        EXIT WHEN FOUND;
+    END LOOP;
 
     -- Least to most specific: the defaults, what is stored unless this call starts afresh, what was given.
     v_stored := CASE
