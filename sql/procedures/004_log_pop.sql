@@ -40,6 +40,14 @@ BEGIN
     END LOOP;
 END $$;
 
+-- log_pop_max_bytes_v1: a claim takes no further segment once it holds this many bytes. A segment has at most 16 MiB, or one
+-- larger message, so that a claim stays far below the 1 GiB that PostgreSQL can return: one that it cannot would fail for ever.
+-- Called by: log_pop_v1, log_pop_claim_v1.
+CREATE OR REPLACE FUNCTION queen.log_pop_max_bytes_v1()
+RETURNS BIGINT
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT 67108864::BIGINT $$;
+
 -- log_pop_v1: claim the next messages of one partition for one group. The rule that every pop follows.
 --   p_budget         most messages; NULL and values below 1 act as 1
 --   p_lease_seconds  how long the batch is held; NULL acts as 60
@@ -49,7 +57,8 @@ END $$;
 --   p_skip_window_debounce   the caller applied the queue's window_buffer itself
 -- Returns the segments of the batch, ascending; a segment contributes r_take of its r_msg_count messages from index r_start_idx.
 -- No rows when there is nothing to take: unknown partition, debounced, leased or locked by somebody, delayed, drained.
--- A batch ends before the first segment younger than the queue's delay, so the cursor never passes an invisible message.
+-- A batch ends before the first segment younger than the queue's delay, so the cursor never passes an invisible message, and
+-- after the segment that fills it (log_pop_max_bytes_v1).
 -- Locks: its log_consumers row, SKIP LOCKED; on first contact an advisory lock (try) and the insert of that row.
 -- Called by: log_pop_partition_v1.
 CREATE OR REPLACE FUNCTION queen.log_pop_v1(
@@ -81,6 +90,7 @@ DECLARE
     v_first     BIGINT;
     v_end       BIGINT;
     v_taken     BIGINT := 0;
+    v_room      BIGINT := queen.log_pop_max_bytes_v1();
 BEGIN
     SELECT p.id, p.queue_id, p.last_offset, p.log_start, COALESCE(q.delayed_processing, 0), COALESCE(q.window_buffer, 0)
       INTO v_pid, v_queue_id, v_last, v_log_start, v_delay, v_window
@@ -160,17 +170,18 @@ BEGIN
         v_end := v_wanted + r_take - 1;
         v_taken := r_take;
         v_left := v_left - r_take;
+        v_room := v_room - octet_length(v_seg.blob);
     END IF;
 
     -- Forward scan: every segment holds at least one message, so v_left rows are always enough.
-    IF v_left > 0 THEN
+    IF v_left > 0 AND v_room > 0 THEN
         FOR v_seg IN
             SELECT s.base_offset, s.end_offset, s.created_at, s.blob
               FROM queen.log_segments s
              WHERE s.partition_id = v_pid AND s.base_offset > v_wanted
              ORDER BY s.base_offset LIMIT v_left
         LOOP
-            EXIT WHEN v_left <= 0 OR v_seg.created_at > v_deadline;
+            EXIT WHEN v_left <= 0 OR v_room <= 0 OR v_seg.created_at > v_deadline;
             r_base := v_seg.base_offset;
             r_start_idx := 0;
             r_msg_count := v_seg.end_offset - v_seg.base_offset + 1;
@@ -182,6 +193,7 @@ BEGIN
             v_end := v_seg.base_offset + r_take - 1;
             v_taken := v_taken + r_take;
             v_left := v_left - r_take;
+            v_room := v_room - octet_length(v_seg.blob);
         END LOOP;
     END IF;
 

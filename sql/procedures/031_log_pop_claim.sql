@@ -46,7 +46,8 @@ $$;
 
 -- log_pop_claim_v1: log_pop_v1 for many candidates at once, in candidate order, under one budget.
 --   p_pids            partition ids in the order in which they may take; NULLs and repetitions are passed over
---   p_budget          most messages of the whole call; NULL and values below 1 act as 1
+--   p_budget          most messages of the whole call; NULL and values below 1 act as 1. It is also spent with the
+--                     segment that fills the claim (log_pop_max_bytes_v1)
 --   p_lease_seconds   seconds; with p_own_lease NULL or 0 means the lease time of the candidate's own queue
 --   p_max_partitions  most partitions that may yield messages; NULL, 0 and negative values: no cap
 --   the others        as log_pop_v1
@@ -78,6 +79,7 @@ AS $$
 DECLARE
     v_now      TIMESTAMPTZ := clock_timestamp();
     v_left     BIGINT := GREATEST(p_budget, 1);
+    v_room     BIGINT := queen.log_pop_max_bytes_v1();
     v_cap      BIGINT := CASE WHEN p_max_partitions > 0 THEN p_max_partitions ELSE 2147483647 END;
     -- Candidates worth a claim, parallel arrays in candidate order.
     c_ord      INTEGER[];
@@ -104,6 +106,7 @@ DECLARE
     v_unbound  BOOLEAN;
     v_more     BOOLEAN;
     v_taken    BIGINT;
+    v_bytes    BIGINT;
     v_mode     TEXT;
     v_since    TIMESTAMPTZ;
     -- Rows held by this round, parallel arrays in candidate order.
@@ -268,6 +271,7 @@ BEGIN
                     WINDOW in_order AS (PARTITION BY p.idx ORDER BY s.base_offset)
                 ), counted AS (
                     SELECT v.*, (sum(v.frames) OVER (ORDER BY v.idx, v.base_offset))::BIGINT - v.frames AS before,
+                           sum(octet_length(v.blob)) OVER (ORDER BY v.idx, v.base_offset) - octet_length(v.blob) AS bytes_before,
                            dense_rank() OVER (ORDER BY v.idx) AS nth
                       FROM seen v
                      WHERE v.visible
@@ -275,13 +279,14 @@ BEGIN
                     SELECT t.idx, t.pid, t.base_offset, t.created_at, t.blob, t.skip, t.msg_count, t.attempt,
                            LEAST(t.frames, v_left - t.before) AS take
                       FROM counted t
-                     WHERE t.before < v_left AND t.nth <= v_cap
+                     WHERE t.before < v_left AND t.bytes_before < v_room AND t.nth <= v_cap
                 )
                 SELECT s.*, b.*
-                  INTO s_idx, s_base, s_skip, s_take, s_count, s_created, s_attempt, s_blob, b_idx, b_pid, b_first, b_end, b_taken,
+                  INTO s_idx, s_base, s_skip, s_take, s_count, s_created, s_attempt, s_blob, v_bytes, b_idx, b_pid, b_first, b_end, b_taken,
                        b_attempt, v_taken, v_more
                   FROM (SELECT array_agg(t.idx), array_agg(t.base_offset), array_agg(t.skip::INTEGER), array_agg(t.take::INTEGER),
-                               array_agg(t.msg_count::INTEGER), array_agg(t.created_at), array_agg(t.attempt), array_agg(t.blob)
+                               array_agg(t.msg_count::INTEGER), array_agg(t.created_at), array_agg(t.attempt), array_agg(t.blob),
+                               COALESCE(sum(octet_length(t.blob)), 0)
                           FROM (SELECT * FROM taken ORDER BY idx, base_offset) t) s,
                        (SELECT array_agg(b.idx), array_agg(b.pid), array_agg(b.first_offset), array_agg(b.end_offset),
                                array_agg(b.taken), array_agg(b.attempt), COALESCE(sum(b.taken), 0),
@@ -295,8 +300,13 @@ BEGIN
                                   FROM taken t
                                  GROUP BY t.idx, t.pid
                                  ORDER BY t.idx) b) b;
+                v_room := v_room - v_bytes;
+                IF v_room <= 0 THEN
+                    v_left := v_taken; -- full: the budget counts as spent
+                END IF;
                 EXIT WHEN v_unbound OR v_taken >= v_left OR NOT (v_more OR (NOT v_delayed AND v_pending > v_left));
                 v_unbound := TRUE;
+                v_room := v_room + v_bytes;
             END LOOP;
 
             IF b_idx IS NOT NULL THEN
