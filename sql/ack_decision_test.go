@@ -316,3 +316,28 @@ func TestAckByHashFindsHashesAcrossWindows(t *testing.T) {
 	require.Equal(t, []string{idOf(1)}, got.Stale)
 	require.Equal(t, []string{"unknown"}, got.Unresolved)
 }
+
+func TestAckCompletedFindsWhatLiesAtOrBelowTheCursor(t *testing.T) {
+	t.Parallel()
+	log := newAckLog(t)
+	const rows = 3000
+	segments := make([]stretch, rows)
+	for i := range segments {
+		segments[i] = stretch{int64(2 * i), []string{idOf(i), "second of " + idOf(i)}}
+	}
+	partition := log.partition(t, log.queue(t, defaultTenant, "q"), segments...)
+	log.setCursor(t, partition, "g", cursor{Committed: 2*(rows-1) - 2}) // inside the last but one segment
+	completed := func(ids ...string) (found [][]byte) {
+		hashes := make([][]byte, len(ids))
+		for i, id := range ids {
+			hashes[i] = hashOf(id)
+		}
+		require.NoError(t, log.QueryRow(context.Background(), `SELECT queen.log_ack_completed_v1($1, 'g', $2)`, partition, hashes).Scan(&found))
+		return found
+	}
+	near, far := idOf(rows-2), idOf(rows-1000)
+	require.ElementsMatch(t, [][]byte{hashOf(near), hashOf(far)}, completed(near, far, near, "never pushed"))
+	require.Empty(t, completed("second of "+near, idOf(rows-1)), "above the cursor")
+	require.Empty(t, completed(idOf(0)), "further back than an ack is repeated")
+	require.Empty(t, completed())
+}

@@ -42,6 +42,17 @@ func (db *DB) AckByHash(ctx context.Context, a HashAck) (HashAckResult, error) {
 	return result, nil
 }
 
+// CompletedBefore returns those of the hashes whose messages the group has completed already. It answers an ack that comes again
+// after its lease has ended; a message that lies more than some 2,000 segments back is not recognised.
+func (db *DB) CompletedBefore(ctx context.Context, partition uuid.UUID, group string, hashes [][]byte) ([][]byte, error) {
+	var completed [][]byte
+	err := db.run(ctx, "look for completed messages", repeatConflicts, func(ctx context.Context, conn *pgx.Conn) error {
+		completed = nil
+		return conn.QueryRow(ctx, `SELECT queen.log_ack_completed_v1($1::uuid, $2::text, $3::bytea[])`, uuidArgument(partition), group, hashes).Scan(&completed)
+	})
+	return completed, err
+}
+
 // A hashAckJSON is the answer of log_ack_by_hash_v1 and an element of that of log_transaction_wire_v1.
 type hashAckJSON struct {
 	OK            *bool         `json:"ok"`

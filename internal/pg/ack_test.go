@@ -53,6 +53,22 @@ func TestAckByHash(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{hexOf("1")}, result.Stale)
 	})
+	t.Run("CompletedBefore", func(t *testing.T) {
+		t.Parallel()
+		db, _ := setup(t)
+		partition := leased(t, db, "1", "2", "3")
+		ack := pg.HashAck{PartitionID: partition, Group: "g", Worker: "w", Hashes: hashesOf("2"), Statuses: []string{"completed"}}
+		_, err := db.AckByHash(t.Context(), ack)
+		require.NoError(t, err)
+		completed, err := db.CompletedBefore(t.Context(), partition, "g", hashesOf("3", "2", "1", "1", "nobody's"))
+		require.NoError(t, err)
+		require.ElementsMatch(t, hashesOf("1", "2"), completed)
+		for group, partition := range map[string]uuid.UUID{"nobody": partition, "g": uuid.New()} {
+			completed, err = db.CompletedBefore(t.Context(), partition, group, hashesOf("1"))
+			require.NoError(t, err)
+			require.Empty(t, completed)
+		}
+	})
 	t.Run("NoConsumer", func(t *testing.T) {
 		t.Parallel()
 		db, _ := setup(t)

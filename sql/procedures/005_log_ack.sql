@@ -179,7 +179,7 @@ END $$;
 --   p_hashes   distinct 16-byte hashes
 -- Returns one row per occurrence, unordered. A row is split into strides only when it may hold a wanted hash: with few hashes a
 -- byte search over the whole row (which can only err on the yes side) costs a hundredth of splitting it.
--- Takes no lock. Called by: log_ack_by_hash_v1.
+-- Takes no lock. Called by: log_ack_by_hash_v1, log_ack_completed_v1.
 CREATE OR REPLACE FUNCTION queen.log_find_hashes_v1(p_partition_id UUID, p_hashes BYTEA[], p_from BIGINT, p_to BIGINT)
 RETURNS TABLE (r_hash BYTEA, r_off BIGINT)
 LANGUAGE sql STABLE
@@ -428,6 +428,46 @@ BEGIN
         'signalIgnored', v_poison IS NOT NULL AND NOT v_has_lease);
 END $$;
 
+-- log_ack_completed_v1: which of these messages lie at or below the cursor of (partition, group).
+--   p_hashes   16 bytes each, any order, repetitions allowed
+-- An ack whose answer got lost is sent again when its lease is over. It is a repetition, not a late ack, when its messages are
+-- completed. Returns the distinct hashes found, NULL for none. Looks at the newest 2,032 segments only: a repetition comes soon, and
+-- a message that is older is reported as one whose lease is lost, which is true as well.
+-- Takes no lock: a cursor that moves on meanwhile only completes more. Called by: pg.CompletedBefore.
+CREATE OR REPLACE FUNCTION queen.log_ack_completed_v1(p_partition_id UUID, p_group TEXT, p_hashes BYTEA[])
+RETURNS BYTEA[]
+LANGUAGE plpgsql STABLE
+SET enable_seqscan = off
+AS $$
+DECLARE
+    v_committed BIGINT;
+    v_from      BIGINT;
+    v_to        BIGINT;
+    v_window    INT := 16;
+    v_wanted    BYTEA[];
+    v_seen      BYTEA[];
+    v_found     BYTEA[];
+BEGIN
+    SELECT c.committed INTO v_committed FROM queen.log_consumers c
+     WHERE c.partition_id = p_partition_id AND c.consumer_group = p_group;
+    v_to := v_committed;
+    v_wanted := ARRAY(SELECT DISTINCT w.h FROM unnest(p_hashes) AS w (h) WHERE w.h IS NOT NULL);
+    WHILE cardinality(v_wanted) > 0 AND v_window <= 1024 LOOP
+        SELECT min(w.base_offset) INTO v_from
+          FROM (SELECT t.base_offset FROM queen.log_txns t
+                 WHERE t.partition_id = p_partition_id AND t.base_offset <= v_to
+                 ORDER BY t.base_offset DESC LIMIT v_window) w;
+        EXIT WHEN v_from IS NULL;
+        v_seen := ARRAY(SELECT DISTINCT f.r_hash FROM queen.log_find_hashes_v1(p_partition_id, v_wanted, v_from, v_to) f
+                         WHERE f.r_off <= v_committed);
+        v_found := v_found || v_seen;
+        v_wanted := ARRAY(SELECT w.h FROM unnest(v_wanted) AS w (h) EXCEPT SELECT s.h FROM unnest(v_seen) AS s (h));
+        v_to := v_from - 1;
+        v_window := v_window * 2;
+    END LOOP;
+    RETURN NULLIF(v_found, '{}');
+END $$;
+
 -- log_renew_lease_v1: lengthen every live lease of one worker.
 --   p_worker   lease holder, as given at pop; empty or NULL renews nothing
 --   p_seconds  at least 1 (less counts as 1); the new expiry is now + p_seconds, never earlier than the old one
@@ -653,6 +693,7 @@ GRANT EXECUTE ON FUNCTION queen.log_ack_v1(TEXT, TEXT, TEXT, TEXT, BIGINT, BOOLE
 GRANT EXECUTE ON FUNCTION queen.log_ack_multi_v1(TEXT[], TEXT[], BIGINT[], TEXT[], INT[]) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_find_hashes_v1(UUID, BYTEA[], BIGINT, BIGINT) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_ack_by_hash_v1(UUID, TEXT, TEXT, BYTEA[], TEXT[]) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_ack_completed_v1(UUID, TEXT, BYTEA[]) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_renew_lease_v1(TEXT, INTEGER) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_dlq_head_v1(UUID, TEXT, TEXT, BIGINT, UUID, TEXT, JSONB, TEXT, BYTEA, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_push_elements_v1(UUID, JSONB) TO PUBLIC;

@@ -135,7 +135,14 @@ type outcome struct {
 func (q *queue) acknowledge(p *partition, group, worker string, items []ack) []outcome {
 	outcomes := make([]outcome, len(items))
 	c := p.cursors[group]
-	if c == nil || (worker != "" && (c.worker != worker || !c.live)) {
+	if c == nil {
+		return outcomes
+	}
+	if worker != "" && (c.worker != worker || !c.live) {
+		// The lease is lost. Completing what is completed is a repetition and does no harm.
+		for i, j := range p.resolve(c, items) {
+			outcomes[i] = outcome{success: j.below && !j.isSignal(), noop: j.below && !j.isSignal()}
+		}
 		return outcomes
 	}
 	leased := c.batchEnd != none

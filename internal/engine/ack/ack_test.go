@@ -1,10 +1,12 @@
 package ack
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -40,14 +42,17 @@ type fakeStore struct {
 	renewed []string
 	lookups int
 
-	ack     func(ctx context.Context, a pg.HashAck) (pg.HashAckResult, error)
-	multi   func(ctx context.Context, acks []pg.PositionalAck) ([]pg.PositionalAckResult, error)
-	segment pg.StoredSegment
-	gone    bool
-	segErr  error
-	file    pg.DeadLetterResult
-	fileErr error
-	ownErr  error
+	ack   func(ctx context.Context, a pg.HashAck) (pg.HashAckResult, error)
+	multi func(ctx context.Context, acks []pg.PositionalAck) ([]pg.PositionalAckResult, error)
+	// completed are the transaction ids that CompletedBefore knows.
+	completed    []string
+	completedErr error
+	segment      pg.StoredSegment
+	gone         bool
+	segErr       error
+	file         pg.DeadLetterResult
+	fileErr      error
+	ownErr       error
 }
 
 func (f *fakeStore) AckMulti(ctx context.Context, acks []pg.PositionalAck) ([]pg.PositionalAckResult, error) {
@@ -72,6 +77,16 @@ func (f *fakeStore) AckByHash(ctx context.Context, a pg.HashAck) (pg.HashAckResu
 		return pg.HashAckResult{OK: true, LeaseReleased: true}, nil
 	}
 	return f.ack(ctx, a)
+}
+
+func (f *fakeStore) CompletedBefore(_ context.Context, _ uuid.UUID, _ string, hashes [][]byte) (found [][]byte, err error) {
+	for _, id := range f.completed {
+		hash := segment.Hash(id)
+		if slices.ContainsFunc(hashes, func(h []byte) bool { return bytes.Equal(h, hash[:]) }) {
+			found = append(found, hash[:])
+		}
+	}
+	return found, f.completedErr
 }
 
 func (f *fakeStore) SegmentAt(context.Context, uuid.UUID, int64) (pg.StoredSegment, bool, error) {
@@ -227,6 +242,40 @@ func TestOutcomeOfEveryItem(t *testing.T) {
 			default:
 				require.False(t, c.wakes, "a lease ended and nobody was woken")
 			}
+		})
+	}
+}
+
+// The first ack of a batch ends its lease. When its answer got lost and it comes again, what is completed is a success.
+func TestRepeatedAckIsNoLostLease(t *testing.T) {
+	t.Parallel()
+	const lost = "invalid or expired lease"
+	items := []Item{
+		{TransactionID: "a", PartitionID: partition.String(), Status: "ok", LeaseID: "lease"},
+		{TransactionID: "b", PartitionID: partition.String(), Status: "failed", LeaseID: "lease"},
+		{TransactionID: "c", PartitionID: partition.String(), Status: "completed", LeaseID: "lease"},
+	}
+	noop := func(r *Result) { r.Noop = true }
+	for _, c := range []struct {
+		name      string
+		completed []string
+		err       error
+		want      []Result
+	}{
+		{"all completed", []string{"a", "b", "c"}, nil, []Result{ok(noop), refused(lost), ok(noop)}},
+		{"one completed", []string{"c"}, nil, []Result{refused(lost), refused(lost), ok(noop)}},
+		{"none completed", nil, nil, []Result{refused(lost), refused(lost), refused(lost)}},
+		{"not known", nil, pg.ErrUnavailable, []Result{refused(lost), refused(lost), refused(lost)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			server, db, _ := setup(t, Config{})
+			db.ack = func(context.Context, pg.HashAck) (pg.HashAckResult, error) { return pg.HashAckResult{Error: lost}, nil }
+			db.completed, db.completedErr = c.completed, c.err
+			for i := range c.want {
+				c.want[i].TransactionID = items[i].TransactionID
+			}
+			require.Empty(t, cmp.Diff(c.want, server.Ack(t.Context(), tenant, "billing", items)))
 		})
 	}
 }

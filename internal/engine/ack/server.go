@@ -29,6 +29,7 @@ const (
 type Store interface {
 	AckMulti(ctx context.Context, acks []pg.PositionalAck) ([]pg.PositionalAckResult, error)
 	AckByHash(ctx context.Context, a pg.HashAck) (pg.HashAckResult, error)
+	CompletedBefore(ctx context.Context, partition uuid.UUID, group string, hashes [][]byte) ([][]byte, error)
 	SegmentAt(ctx context.Context, partition uuid.UUID, offset int64) (pg.StoredSegment, bool, error)
 	FileDeadLetter(ctx context.Context, d pg.DeadLetter) (pg.DeadLetterResult, error)
 	RenewLease(ctx context.Context, tenant uuid.UUID, worker string, seconds int) (pg.Renewal, error)
@@ -297,6 +298,9 @@ func (s *Server) resolve(ctx context.Context, c *call, g *group) {
 		return
 	case !verdict.OK:
 		c.refuse(g, orElse(verdict.Error, textAckRejected))
+		if verdict.Error == textInvalidLease {
+			s.excuseRepeats(ctx, c, g, request)
+		}
 		return
 	}
 	var handOff DeadLetterOutcome
@@ -308,6 +312,40 @@ func (s *Server) resolve(ctx context.Context, c *call, g *group) {
 	explain(c, g, request.Statuses, verdict, handOff)
 	if verdict.LeaseReleased || handOff.Filed {
 		s.leaseEnded(c, g)
+	}
+}
+
+// excuseRepeats makes completions of messages that are completed a success without effect, although their lease is over: an ack whose
+// answer got lost is sent again, and the first one ended the lease. What cannot be found out stays refused.
+func (s *Server) excuseRepeats(ctx context.Context, c *call, g *group, request pg.HashAck) {
+	var hashes [][]byte
+	for k, status := range request.Statuses {
+		if !isSignal(status) {
+			hashes = append(hashes, request.Hashes[k])
+		}
+	}
+	if len(hashes) == 0 {
+		return
+	}
+	slot, err := s.slots.Acquire(ctx, admission.Ack)
+	if err != nil {
+		return
+	}
+	defer slot.Release()
+	found, err := s.db.CompletedBefore(ctx, request.PartitionID, request.Group, hashes)
+	if err != nil {
+		s.log.WarnContext(ctx, "cannot tell a repeated ack from a late one", slog.String("partition_id", request.PartitionID.String()), slog.Any("error", err))
+		return
+	}
+	completed := make(map[string]bool, len(found))
+	for _, hash := range found {
+		completed[string(hash)] = true
+	}
+	for k, i := range g.indexes {
+		if !isSignal(request.Statuses[k]) && completed[string(request.Hashes[k])] {
+			result := &c.results[i]
+			result.Success, result.Noop, result.Error = true, true, ""
+		}
 	}
 }
 
