@@ -188,6 +188,7 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server) 
 	b.drain(running, server, engine)
 	stopBackground()
 	parts.Wait()
+	engine.close()
 	if ctx.Err() != nil {
 		b.log.InfoContext(ctx, "queen has stopped")
 		return nil

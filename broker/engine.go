@@ -14,6 +14,7 @@ import (
 	"queenmq/internal/engine/admission"
 	"queenmq/internal/engine/pop"
 	"queenmq/internal/engine/push"
+	"queenmq/internal/engine/push/dedup"
 	"queenmq/internal/engine/ready"
 	"queenmq/internal/engine/segment"
 	"queenmq/internal/engine/transaction"
@@ -25,6 +26,7 @@ import (
 // engine is the parts of a broker that share a pool. Only the pusher, the acker and the flags have goroutines of their own.
 type engine struct {
 	pusher  *push.Pusher
+	dedup   *dedup.Cache // nil when it is off
 	popper  *pop.Server
 	acker   *ack.Server
 	flags   *upkeep.Flags
@@ -42,9 +44,15 @@ func (b *Broker) newEngine(db *pg.DB) (*engine, error) {
 		PoolSize: b.cfg.Database.PoolSize, Reserve: b.cfg.Admission.PoolReserve, Max: b.cfg.Admission.Max, Cores: b.databaseCores(),
 	})
 	gates := ready.New()
+	var cache *dedup.Cache
+	var verifier push.Verifier
+	if b.cfg.Push.DedupCache {
+		cache = dedup.New(dedup.Config{MaxBytes: b.cfg.Push.DedupMB << 20, Logger: b.log}, db)
+		verifier = cache
+	}
 	pusher := push.New(push.Config{
 		Shards: b.cfg.Push.Shards, MaxInFlight: b.cfg.Push.MaxInflight, BundleMax: b.cfg.Push.BundleMax, Hold: b.cfg.Push.Hold,
-		Packer: packer, Logger: b.log,
+		Packer: packer, Logger: b.log, Verifier: verifier,
 	}, db, slots, func(tenant uuid.UUID, queue, partition string, _ uuid.UUID, _ int) {
 		gates.Wake(tenant, queue, partition)
 	})
@@ -81,7 +89,7 @@ func (b *Broker) newEngine(db *pg.DB) (*engine, error) {
 		LongPolls: gates.WaitingByQueue,
 		Registry:  telemetry.NewRegistry(),
 	})
-	return &engine{pusher: pusher, popper: popper, acker: acker, flags: flags, handler: handler}, nil
+	return &engine{pusher: pusher, dedup: cache, popper: popper, acker: acker, flags: flags, handler: handler}, nil
 }
 
 // ackConfig puts the settings of acknowledgements in the form of their room, where negative is off.
@@ -109,4 +117,11 @@ func (b *Broker) checkStarted(context.Context) error {
 		return errors.New("the schema is not applied yet")
 	}
 	return nil
+}
+
+// close ends what still reads in the background once nothing else runs any more.
+func (e *engine) close() {
+	if e.dedup != nil {
+		e.dedup.Close()
+	}
 }

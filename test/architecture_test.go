@@ -32,6 +32,7 @@ var mayImport = map[string][]string{
 
 	"internal/engine/transaction": {"internal/engine/push", "internal/engine/ack", "internal/engine/segment", "internal/engine/admission", "internal/engine/ready", "internal/pg"},
 	"internal/engine/push":        {"internal/engine/segment", "internal/engine/admission", "internal/engine/ready", "internal/pg"},
+	"internal/engine/push/dedup":  {"internal/pg"},
 	"internal/engine/pop":         {"internal/engine/segment", "internal/engine/admission", "internal/engine/ready", "internal/pg"},
 	"internal/engine/ack":         {"internal/engine/segment", "internal/engine/admission", "internal/engine/ready", "internal/pg"},
 	"internal/engine/ready":       {},

@@ -7,36 +7,67 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 )
 
 var partitionID = uuid.MustParse("0199b0c4-7be2-7c04-a1d9-5e2c8f0b6731")
 
-func TestDecodePushVerdicts(t *testing.T) {
+func TestPushAnswer(t *testing.T) {
 	t.Parallel()
-	const id = `"partitionId":"0199b0c4-7be2-7c04-a1d9-5e2c8f0b6731"`
-	answer := `[{"status":"queued","baseOffset":9007199254740993,"createdAt":"2026-01-02T03:04:05.000006Z",` + id + `,"depth":5,"limit":10},
-		{"status":"duplicate","dups":[{"i":1,"off":4}],` + id + `}, {"status":"full","depth":10,"limit":10,"remaining":0}, {"status":"held"}, {"status":"config","new":1}]`
+	id := pgtype.UUID{Bytes: partitionID, Valid: true}
+	stamp := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+	five := func(at func(*pushAnswer)) *pushAnswer {
+		a := &pushAnswer{
+			order: []int32{2, 1, 3, 5, 4}, partitions: []pgtype.UUID{id, id, id, id, id}, bases: []*int64{nil, new(int64(9007199254740993)), nil, nil, nil},
+			created: []time.Time{stamp, stamp, stamp, stamp, stamp}, windows: []int32{60, 3600, 0, 0, 0},
+			statuses: []PushStatus{PushDuplicate, PushQueued, PushFull, PushConfig, PushHeld},
+			details:  [][]byte{[]byte(`{"dups":[{"i":1,"off":4}]}`), []byte(`{"depth":5,"limit":10,"remaining":5}`), []byte(`{"depth":10,"limit":10,"remaining":0}`), []byte(`{"new":1}`), []byte(`{}`)},
+		}
+		if at != nil {
+			at(a)
+		}
+		return a
+	}
 	segments := []Segment{{Count: 1}, {Count: 2}, {Count: 1}, {Count: 1}, {Count: 1}}
-	verdicts, err := decodePushVerdicts([]byte(answer), segments)
+	verdicts, err := five(nil).verdicts(segments)
 	require.NoError(t, err)
 	require.Empty(t, cmp.Diff([]PushVerdict{
-		{Status: PushQueued, PartitionID: partitionID, BaseOffset: 9007199254740993, CreatedAt: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC), Depth: 5, Limit: 10},
-		{Status: PushDuplicate, PartitionID: partitionID, Duplicates: []Duplicate{{Frame: 1, Offset: 4}}},
-		{Status: PushFull, Depth: 10, Limit: 10},
-		{Status: PushHeld},
-		{Status: PushConfig},
+		{Status: PushQueued, PartitionID: partitionID, BaseOffset: 9007199254740993, CreatedAt: stamp, Window: time.Hour, Depth: 5, Limit: 10, Remaining: 5},
+		{Status: PushDuplicate, PartitionID: partitionID, Window: time.Minute, Duplicates: []Duplicate{{Frame: 1, Offset: 4}}},
+		{Status: PushFull, PartitionID: partitionID, Depth: 10, Limit: 10},
+		{Status: PushHeld, PartitionID: partitionID},
+		{Status: PushConfig, PartitionID: partitionID},
 	}, verdicts))
+	stored := &pushAnswer{order: []int32{1}, partitions: []pgtype.UUID{id}, bases: []*int64{new(int64)}, created: []time.Time{stamp}, windows: []int32{3600}}
+	verdicts, err = stored.verdicts(segments[:1])
+	require.NoError(t, err)
+	require.Empty(t, cmp.Diff([]PushVerdict{{Status: PushQueued, PartitionID: partitionID, CreatedAt: stamp, Window: time.Hour}}, verdicts))
 
-	for name, answer := range map[string]string{
-		"null": `null`, "object": `{}`, "short": `[]`, "long": `[{"status":"held"},{"status":"held"}]`, "status": `[{"status":"done"}]`, "no status": `[{}]`,
-		"queued without offset": `[{"status":"queued","createdAt":"2026-01-02T03:04:05Z",` + id + `}]`, "queued without id": `[{"status":"queued","baseOffset":1,"createdAt":"2026-01-02T03:04:05Z"}]`,
-		"no frames": `[{"status":"duplicate",` + id + `}]`, "frame outside": `[{"status":"duplicate","dups":[{"i":1,"off":4}]}]`, "frame below": `[{"status":"duplicate","dups":[{"i":-1,"off":4}]}]`,
-		"fraction": `[{"status":"queued","baseOffset":1.5,"createdAt":"2026-01-02T03:04:05Z",` + id + `}]`, "overflow": `[{"status":"full","depth":9223372036854775808}]`, "not json": `[`,
+	for name, damage := range map[string]func(*pushAnswer){
+		"fewer":                 func(a *pushAnswer) { a.order = a.order[:4] },
+		"fewer bases":           func(a *pushAnswer) { a.bases = a.bases[:4] },
+		"fewer windows":         func(a *pushAnswer) { a.windows = nil },
+		"fewer details":         func(a *pushAnswer) { a.details = a.details[:4] },
+		"no detail":             func(a *pushAnswer) { a.details[3] = nil },
+		"one twice":             func(a *pushAnswer) { a.order[0] = 1 },
+		"position below":        func(a *pushAnswer) { a.order[0] = 0 },
+		"position above":        func(a *pushAnswer) { a.order[0] = 6 },
+		"unknown status":        func(a *pushAnswer) { a.statuses[0] = "done" },
+		"no status":             func(a *pushAnswer) { a.statuses[4] = "" },
+		"queued without offset": func(a *pushAnswer) { a.bases[1] = nil },
+		"queued below zero":     func(a *pushAnswer) { a.bases[1] = new(int64(-1)) },
+		"queued without id":     func(a *pushAnswer) { a.partitions[1] = pgtype.UUID{} },
+		"no frames":             func(a *pushAnswer) { a.details[0] = []byte(`{}`) },
+		"frame outside":         func(a *pushAnswer) { a.details[0] = []byte(`{"dups":[{"i":2,"off":4}]}`) },
+		"frame below":           func(a *pushAnswer) { a.details[0] = []byte(`{"dups":[{"i":-1,"off":4}]}`) },
+		"no frame":              func(a *pushAnswer) { a.details[0] = []byte(`{"dups":[{"off":4}]}`) },
+		"overflow":              func(a *pushAnswer) { a.details[2] = []byte(`{"depth":9223372036854775808}`) },
+		"not json":              func(a *pushAnswer) { a.details[2] = []byte(`{`) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := decodePushVerdicts([]byte(answer), []Segment{{Count: 1}})
+			_, err := five(damage).verdicts(segments)
 			require.ErrorIs(t, err, ErrMalformedAnswer)
 		})
 	}

@@ -12,7 +12,9 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const pushMulti = `SELECT queen.log_push_multi_v1($1::text[], $2::text[], $3::int[], $4::bytea[], $5::int8[], $6::bytea[], $7::uuid[], $8::boolean[], $9::boolean, $10::jsonb)`
+const pushCore = `SELECT o_ord, o_pids, o_base, o_created, o_windows, o_status, o_detail
+	FROM queen.log_push_core_v1($1::text[], $2::text[], $3::int[], $4::bytea[], $5::int8[], $6::bytea[], $7::uuid[], $8::boolean[], $9::boolean, $10::jsonb,
+		NULL, NULL, $11::uuid[], $12::timestamptz[])`
 
 // PushMulti stores segments in one transaction, at most one per partition, and returns one verdict each, in input order. A
 // verdict other than PushQueued wrote nothing for its segment and does not disturb the others; an error means that nothing of
@@ -29,11 +31,12 @@ func (db *DB) PushMulti(ctx context.Context, segments []Segment, o PushOptions) 
 	}
 	var verdicts []PushVerdict
 	err = db.run(ctx, "push segments", repeatLocks, func(ctx context.Context, conn *pgx.Conn) error {
-		var answer []byte
-		if err := conn.QueryRow(ctx, pushMulti, args...).Scan(&answer); err != nil {
+		var answer pushAnswer
+		if err := conn.QueryRow(ctx, pushCore, args...).Scan(&answer.order, &answer.partitions, &answer.bases, &answer.created, &answer.windows,
+			&answer.statuses, &answer.details); err != nil {
 			return err
 		}
-		verdicts, err = decodePushVerdicts(answer, segments)
+		verdicts, err = answer.verdicts(segments)
 		return err
 	})
 	if err != nil {
@@ -42,13 +45,15 @@ func (db *DB) PushMulti(ctx context.Context, segments []Segment, o PushOptions) 
 	return verdicts, nil
 }
 
-// pushArguments turns rows into the parallel arrays of log_push_multi_v1.
+// pushArguments turns rows into the parallel arrays of log_push_core_v1.
 func pushArguments(segments []Segment, o PushOptions) ([]any, error) {
 	n := len(segments)
 	queues, partitions := make([]string, n), make([]string, n)
 	counts, verified := make([]int32, n), make([]int64, n)
 	hashes, blobs := make([][]byte, n), make([][]byte, n)
 	tenants, plain := make([]pgtype.UUID, n), make([]bool, n)
+	var known []pgtype.UUID // NULL unless a segment is vouched for
+	var since []pgtype.Timestamptz
 	var traces []segmentTrace
 	for i := range segments {
 		s := &segments[i]
@@ -59,6 +64,13 @@ func pushArguments(segments []Segment, o PushOptions) ([]any, error) {
 		counts[i], verified[i] = int32(s.Count), s.Verified
 		hashes[i], blobs[i] = s.Hashes, s.Blob
 		tenants[i], plain[i] = uuidArgument(s.Tenant), s.Plain
+		if s.Verified >= 0 {
+			if known == nil {
+				known, since = make([]pgtype.UUID, n), make([]pgtype.Timestamptz, n)
+			}
+			known[i] = uuidArgument(s.VerifiedPartition)
+			since[i] = pgtype.Timestamptz{Time: s.VerifiedSince, Valid: !s.VerifiedSince.IsZero()}
+		}
 		for _, trace := range s.Traces {
 			traces = append(traces, segmentTrace{Segment: i, Frame: trace.Frame, ID: trace.ID})
 		}
@@ -67,7 +79,7 @@ func pushArguments(segments []Segment, o PushOptions) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []any{queues, partitions, counts, hashes, verified, blobs, tenants, plain, o.SkipCapacity, traceJSON}, nil
+	return []any{queues, partitions, counts, hashes, verified, blobs, tenants, plain, o.SkipCapacity, traceJSON, known, since}, nil
 }
 
 // A segmentTrace is one element of p_traces.
@@ -95,16 +107,24 @@ func nullUUIDArgument(id uuid.NullUUID) pgtype.UUID {
 	return pgtype.UUID{Bytes: id.UUID, Valid: id.Valid}
 }
 
-// A pushVerdictJSON is one element of the answer of log_push_multi_v1.
-type pushVerdictJSON struct {
-	Status      PushStatus      `json:"status"`
-	PartitionID uuid.NullUUID   `json:"partitionId"`
-	BaseOffset  *int64          `json:"baseOffset"`
-	CreatedAt   *time.Time      `json:"createdAt"`
-	Dups        []duplicateJSON `json:"dups"`
-	Depth       int64           `json:"depth"`
-	Limit       int64           `json:"limit"`
-	Remaining   int64           `json:"remaining"`
+// A pushAnswer is the row of log_push_core_v1: parallel arrays in the order of partition ids.
+type pushAnswer struct {
+	order      []int32 // position in the input, from 1
+	partitions []pgtype.UUID
+	bases      []*int64
+	created    []time.Time
+	windows    []int32
+	// statuses and details are nil when every segment was queued and no queue is bounded.
+	statuses []PushStatus
+	details  [][]byte
+}
+
+// A pushDetailJSON is what a verdict says besides.
+type pushDetailJSON struct {
+	Dups      []duplicateJSON `json:"dups"`
+	Depth     int64           `json:"depth"`
+	Limit     int64           `json:"limit"`
+	Remaining int64           `json:"remaining"`
 }
 
 type duplicateJSON struct {
@@ -112,24 +132,50 @@ type duplicateJSON struct {
 	Offset *int64 `json:"off"`
 }
 
-// decodePushVerdicts accepts an answer only when it says something about every segment.
-func decodePushVerdicts(answer []byte, segments []Segment) ([]PushVerdict, error) {
-	var raw []pushVerdictJSON
-	if err := decodeJSON(answer, &raw); err != nil {
-		return nil, err
+// verdicts accepts an answer only when it says exactly one thing about every segment.
+func (a *pushAnswer) verdicts(segments []Segment) ([]PushVerdict, error) {
+	n := len(segments)
+	if len(a.order) != n || len(a.partitions) != n || len(a.bases) != n || len(a.created) != n || len(a.windows) != n ||
+		a.statuses != nil && (len(a.statuses) != n || len(a.details) != n) {
+		return nil, fmt.Errorf("%w: %d verdicts for %d segments", ErrMalformedAnswer, len(a.order), n)
 	}
-	if len(raw) != len(segments) {
-		return nil, fmt.Errorf("%w: %d verdicts for %d segments", ErrMalformedAnswer, len(raw), len(segments))
-	}
-	verdicts := make([]PushVerdict, len(raw))
-	for i := range raw {
-		verdict, err := raw[i].verdict(segments[i].Count)
+	verdicts := make([]PushVerdict, n)
+	for k, position := range a.order {
+		i := int(position) - 1
+		if i < 0 || i >= n || verdicts[i].Status != "" {
+			return nil, fmt.Errorf("%w: a verdict for segment %d of %d", ErrMalformedAnswer, i, n)
+		}
+		verdict, err := a.verdict(k, segments[i].Count)
 		if err != nil {
 			return nil, fmt.Errorf("verdict %d: %w", i, err)
 		}
 		verdicts[i] = verdict
 	}
 	return verdicts, nil
+}
+
+// verdict reads element k, which is about a segment of count messages.
+func (a *pushAnswer) verdict(k, count int) (PushVerdict, error) {
+	v := pushVerdictJSON{Status: PushQueued, BaseOffset: a.bases[k], CreatedAt: &a.created[k]}
+	v.PartitionID = uuid.NullUUID{UUID: a.partitions[k].Bytes, Valid: a.partitions[k].Valid}
+	if a.statuses != nil {
+		v.Status = a.statuses[k]
+		if err := decodeJSON(a.details[k], &v.pushDetailJSON); err != nil {
+			return PushVerdict{}, err
+		}
+	}
+	out, err := v.verdict(count)
+	out.Window = time.Duration(a.windows[k]) * time.Second
+	return out, err
+}
+
+// A pushVerdictJSON is a verdict as log_push_multi_v1 gives it, to transactions.
+type pushVerdictJSON struct {
+	Status      PushStatus    `json:"status"`
+	PartitionID uuid.NullUUID `json:"partitionId"`
+	BaseOffset  *int64        `json:"baseOffset"`
+	CreatedAt   *time.Time    `json:"createdAt"`
+	pushDetailJSON
 }
 
 func (v *pushVerdictJSON) verdict(count int) (PushVerdict, error) {
@@ -156,6 +202,29 @@ func (v *pushVerdictJSON) verdict(count int) (PushVerdict, error) {
 		return PushVerdict{}, fmt.Errorf("%w: unknown status %q", ErrMalformedAnswer, v.Status)
 	}
 	return out, nil
+}
+
+// WindowHashes calls each for the stored segments of a partition behind offset after (-1: all) that lie inside a
+// deduplication window ending now, oldest first. It ends with each's error, and calls nothing twice: it is not repeated.
+func (db *DB) WindowHashes(ctx context.Context, partition uuid.UUID, after int64, window time.Duration, each func(*WindowHashes) error) error {
+	return db.run(ctx, "read the hashes of a partition", neverRepeat, func(ctx context.Context, conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, `SELECT r_base, r_end, r_created, r_since, r_hashes FROM queen.log_txns_window_v1($1::uuid, $2::int8, $3::int)`,
+			uuidArgument(partition), after, int32(min(window/time.Second, math.MaxInt32))) //nolint:gosec // bounded in this line
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		var row WindowHashes
+		for rows.Next() {
+			if err := rows.Scan(&row.Base, &row.End, &row.CreatedAt, &row.Since, (*pgtype.DriverBytes)(&row.Hashes)); err != nil {
+				return err
+			}
+			if err := each(&row); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
 }
 
 // SegmentAt returns the segment that holds an offset; false when there is none (never written, or removed by retention).

@@ -16,8 +16,12 @@ type Segment struct {
 	// Hashes is 16 bytes per message (xxh3-128 of the transaction id, big-endian), in frame order.
 	Hashes []byte
 	// Verified is the highest offset up to which the caller knows that none of Hashes occurs inside the deduplication
-	// window; -1 claims nothing and is always sound.
-	Verified int64
+	// window; -1 claims nothing and is always sound. It is about VerifiedPartition and about what was stored at or after
+	// VerifiedSince (zero: about everything), by the database's clock: where the name stands for another partition now, or
+	// where the window reaches further back, the database looks for itself.
+	Verified          int64
+	VerifiedPartition uuid.UUID
+	VerifiedSince     time.Time
 	// Blob is the compressed frames, never empty.
 	Blob []byte
 	// Plain says that the payloads in Blob are not encrypted. A queue that demands encryption answers PushConfig to it.
@@ -63,6 +67,8 @@ type PushVerdict struct {
 	BaseOffset int64
 	// CreatedAt is the database's stamp of the segment when queued (microseconds, UTC).
 	CreatedAt time.Time
+	// Window is the queue's deduplication window at the time of the call; zero or less looks for no duplicates.
+	Window time.Duration
 	// Duplicates lists the frames already stored, in frame order, when the status is PushDuplicate.
 	Duplicates []Duplicate
 	// Depth, Limit and Remaining are counted in messages and set only for bounded queues (Limit > 0).
@@ -81,4 +87,14 @@ type StoredSegment struct {
 	Base, End int64
 	CreatedAt time.Time
 	Blob      []byte
+}
+
+// WindowHashes are the transaction-id hashes of one stored segment.
+type WindowHashes struct {
+	Base, End int64
+	CreatedAt time.Time
+	// Since is the same for all segments of one answer: none that was stored at or after it is missing.
+	Since time.Time
+	// Hashes is 16 bytes per message, in offset order. It is valid until the next segment is read.
+	Hashes []byte
 }

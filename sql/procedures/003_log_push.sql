@@ -46,12 +46,22 @@ END $$;
 --   p_skip_capacity   store into full queues: acceptance was promised earlier
 --   p_traces          [{"s": segment from 0, "i": frame from 0, "t": uuid}] or NULL
 --   p_pids, p_windows what log_push_one_v1 was given, one element or NULL; a NULL element or array means resolve
--- Returns one verdict per segment, in input order, each with partitionId:
---   {"status":"queued","baseOffset":B,"createdAt":ISO-us}        bounded queues: also depth (after the call), limit, remaining
---   {"status":"duplicate","dups":[{"i":frame,"off":offset}]}     smallest matching offset per frame; nothing written
---   {"status":"full","depth":D,"limit":M,"remaining":R}          nothing of the bounded queue was written
---   {"status":"held"}      nothing written: another segment of the same bounded queue was duplicate or config; repeat as is
---   {"status":"config"}    nothing written: the queue demands encryption and the segment is plain
+--   p_known, p_since  what p_verified is about, or NULL arrays: it holds for partition p_known[i] and for what was stored at or
+--                     after p_since[i]. It counts for nothing when the name stands for another partition now, or when the
+--                     window reaches further back: a deleted queue or a longer window cannot make a stale cache a liar
+-- Returns one row of arrays with one element per segment, ordered by partition id:
+--   o_ord      position of the segment in the input, from 1
+--   o_pids     its partition
+--   o_base     offset of its first message when it was stored
+--   o_created  its time when it was stored
+--   o_windows  deduplication window of its queue in seconds
+--   o_status, o_detail
+--              NULL arrays when every segment was stored and no queue is bounded; else the verdict and the rest of it:
+--     queued     {}                 bounded queues: depth (after the call), limit, remaining
+--     duplicate  {"dups":[{"i":frame,"off":offset}]}     smallest matching offset per frame; nothing written
+--     full       {"depth":D,"limit":M,"remaining":R}     nothing of the bounded queue was written
+--     held       {}                 nothing written: another segment of the same bounded queue was duplicate or config; repeat as is
+--     config     {}                 nothing written: the queue demands encryption and the segment is plain
 -- Several segments of one partition take effect in input order, as if each had its own call; only capacity is decided once.
 -- Raises: QPUSH bad segment, QPUSH bad trace (SQLSTATE QU003: repeating cannot help); QPUSH unknown queue/partition, QMULTI
 --   resolved k of n, QPUSH partition vanished mid-push (QU002: something was deleted meanwhile, repeating creates it).
@@ -64,10 +74,15 @@ END $$;
 --   index, chosen while the tables were small, would stay cached while they grow. Behind OFFSET 0 a look-up is planned by
 --   itself, so that an index without a matching condition is never an option.
 -- Plan test: TestPushPlans.
+-- Called by: log_push_multi_v1, log_push_one_v1, and pg.PushMulti, for which JSON would cost more than the rest of the answer.
+-- Brokers of several versions share a database: another signature or row needs another name.
+DROP FUNCTION IF EXISTS queen.log_push_core_v1(TEXT[], TEXT[], INT[], BYTEA[], INT8[], BYTEA[], UUID[], BOOLEAN[], BOOLEAN, JSONB, UUID[], INT[]);
 CREATE OR REPLACE FUNCTION queen.log_push_core_v1(
     p_queues TEXT[], p_partitions TEXT[], p_counts INT[], p_hashes BYTEA[], p_verified INT8[], p_blobs BYTEA[],
-    p_tenants UUID[], p_plain BOOLEAN[], p_skip_capacity BOOLEAN, p_traces JSONB, p_pids UUID[], p_windows INT[])
-RETURNS JSONB
+    p_tenants UUID[], p_plain BOOLEAN[], p_skip_capacity BOOLEAN, p_traces JSONB, p_pids UUID[], p_windows INT[],
+    p_known UUID[], p_since TIMESTAMPTZ[],
+    OUT o_ord INT[], OUT o_pids UUID[], OUT o_base INT8[], OUT o_created TIMESTAMPTZ[], OUT o_windows INT[],
+    OUT o_status TEXT[], OUT o_detail JSONB[])
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
@@ -109,7 +124,6 @@ DECLARE
     v_now     TIMESTAMPTZ;
     v_hit_k   INT[];
     v_hit     JSONB[];
-    v_result  JSONB;
 BEGIN
     -- 1. Check the segments and find queues and partitions; create what is missing and look again.
     FOR v_attempt IN 1..2 LOOP
@@ -209,6 +223,7 @@ BEGIN
     END LOOP;
 
     v_status := array_fill(NULL::text, ARRAY[v_n]);
+    v_base := array_fill(NULL::int8, ARRAY[v_n]);
     IF COALESCE(v_demands, FALSE) AND p_plain IS NOT NULL THEN
         FOR k IN 1..v_n LOOP
             IF v_enc[k] AND p_plain[v_ord[k]] THEN
@@ -246,6 +261,15 @@ BEGIN
     END IF;
     v_now := clock_timestamp();
     v_first := v_next;
+    IF p_known IS NOT NULL THEN
+        FOR k IN 1..v_n LOOP
+            IF p_verified[v_ord[k]] >= 0
+               AND (p_known[v_ord[k]] IS DISTINCT FROM v_pids[k]
+                    OR p_since[v_ord[k]] > v_now - make_interval(secs => v_wins[k])) THEN
+                p_verified[v_ord[k]] := -1;
+            END IF;
+        END LOOP;
+    END IF;
 
     -- One round, unless a partition occurs more than once: then its k-th segment is written in round k.
     FOR v_r IN 1..v_rounds LOOP
@@ -387,42 +411,55 @@ BEGIN
             ON CONFLICT DO NOTHING;
     END IF;
 
-    -- 6. Verdicts in input order.
+    -- 6. Verdicts.
+    o_ord := v_ord;
+    o_pids := v_pids;
+    o_base := v_base;
+    o_windows := v_wins;
+    SELECT array_agg(GREATEST(v_now, v_written[v_slot[k]])) INTO o_created FROM generate_series(1, v_n) AS k;
     IF NOT v_refused AND NOT v_limited THEN
-        SELECT jsonb_agg(jsonb_build_object('status', 'queued', 'partitionId', v_pids[x.k], 'baseOffset', v_base[x.k],
-                         'createdAt', queen.iso_us_v1(GREATEST(v_now, v_written[v_slot[x.k]]))))
-          INTO v_result
-          FROM (SELECT k FROM generate_series(1, v_n) AS k ORDER BY v_ord[k]) x;
-        RETURN v_result;
+        RETURN;
     END IF;
-    SELECT jsonb_agg(
-               jsonb_build_object('status', COALESCE(v_status[x.k], 'queued'), 'partitionId', v_pids[x.k])
-               || CASE COALESCE(v_status[x.k], 'queued')
-                  WHEN 'queued' THEN jsonb_build_object('baseOffset', v_base[x.k],
-                           'createdAt', queen.iso_us_v1(GREATEST(v_now, v_written[v_slot[x.k]])))
-                  WHEN 'duplicate' THEN jsonb_build_object('dups', v_dups[x.k])
-                  ELSE '{}'::jsonb END
+    SELECT array_agg(COALESCE(v_status[x.k], 'queued')),
+           array_agg(CASE v_status[x.k] WHEN 'duplicate' THEN jsonb_build_object('dups', v_dups[x.k]) ELSE '{}'::jsonb END
                || CASE WHEN x.b IS NOT NULL AND COALESCE(v_status[x.k], 'full') = 'full'
                   THEN jsonb_build_object('depth', x.depth, 'limit', v_limits[x.b],
                                           'remaining', GREATEST(v_limits[x.b] - x.depth, 0))
-                  ELSE '{}'::jsonb END
-               ORDER BY v_ord[x.k])
-      INTO v_result
+                  ELSE '{}'::jsonb END)
+      INTO o_status, o_detail
       FROM (SELECT k, array_position(v_bounded, v_qids[k]) AS b,
                    v_depths[array_position(v_bounded, v_qids[k])]
                    + COALESCE(sum(p_counts[v_ord[k]]) FILTER (WHERE v_status[k] IS NULL)
                               OVER (PARTITION BY v_qids[k]), 0) AS depth
-              FROM generate_series(1, v_n) AS k) x;
-    RETURN v_result;
+              FROM generate_series(1, v_n) AS k
+             ORDER BY k) x;
 END $$;
+
+-- log_push_verdicts_v1: the row of log_push_core_v1 as a JSON array of verdicts in input order:
+--   {"status":S,"partitionId":uuid, …}, when it was stored with "baseOffset" and "createdAt" (ISO-us), and what o_detail says.
+-- Locks: none. Called by: log_push_multi_v1, log_push_one_v1.
+CREATE OR REPLACE FUNCTION queen.log_push_verdicts_v1(
+    p_ord INT[], p_pids UUID[], p_base INT8[], p_created TIMESTAMPTZ[], p_status TEXT[], p_detail JSONB[])
+RETURNS JSONB
+LANGUAGE sql STABLE
+AS $$
+    SELECT jsonb_agg(
+               jsonb_build_object('status', COALESCE(v.status, 'queued'), 'partitionId', v.pid)
+               || CASE COALESCE(v.status, 'queued')
+                  WHEN 'queued' THEN jsonb_build_object('baseOffset', v.base, 'createdAt', queen.iso_us_v1(v.created))
+                  ELSE '{}'::jsonb END
+               || COALESCE(v.detail, '{}'::jsonb)
+               ORDER BY v.ord)
+      FROM unnest(p_ord, p_pids, p_base, p_created, p_status, p_detail) AS v(ord, pid, base, created, status, detail)
+$$;
 
 -- log_push_multi_v1: store one segment per element of the arrays in one transaction; see log_push_core_v1 for the rest.
 --   p_tenants        NULL puts every segment under the default tenant
 --   p_plain, p_skip_capacity, p_traces
 --                    as in log_push_core_v1
--- Returns a JSON array of verdicts in input order; [] for no segments. An exception fails the whole bundle.
+-- Returns the array of log_push_verdicts_v1; [] for no segments. An exception fails the whole bundle.
 -- Raises: QMULTI misaligned arrays, QMULTI misaligned tenants (QU003), and what the core raises.
--- Called by: pg.PushMulti, the transaction wire, streams.
+-- Called by: the transaction wire, streams, brokers that do not know log_push_core_v1.
 DROP FUNCTION IF EXISTS queen.log_push_multi_v1(TEXT[], TEXT[], INT[], BYTEA[], INT8[], BYTEA[], UUID[]);
 CREATE OR REPLACE FUNCTION queen.log_push_multi_v1(
     p_queues TEXT[], p_partitions TEXT[], p_msg_counts INT[], p_hashes BYTEA[], p_verified INT8[], p_blobs BYTEA[],
@@ -433,6 +470,7 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
     v_n INT := COALESCE(cardinality(p_queues), 0);
+    c   RECORD;
 BEGIN
     IF COALESCE(cardinality(p_partitions), 0) <> v_n OR COALESCE(cardinality(p_msg_counts), 0) <> v_n
        OR COALESCE(cardinality(p_hashes), 0) <> v_n OR COALESCE(cardinality(p_verified), 0) <> v_n
@@ -445,9 +483,10 @@ BEGIN
     IF v_n = 0 THEN
         RETURN '[]'::jsonb;
     END IF;
-    RETURN queen.log_push_core_v1(p_queues, p_partitions, p_msg_counts, p_hashes, p_verified, p_blobs,
+    c := queen.log_push_core_v1(p_queues, p_partitions, p_msg_counts, p_hashes, p_verified, p_blobs,
         COALESCE(p_tenants, array_fill('00000000-0000-0000-0000-000000000001'::uuid, ARRAY[v_n])),
-        p_plain, p_skip_capacity, p_traces, NULL, NULL);
+        p_plain, p_skip_capacity, p_traces, NULL, NULL, NULL, NULL);
+    RETURN queen.log_push_verdicts_v1(c.o_ord, c.o_pids, c.o_base, c.o_created, c.o_status, c.o_detail);
 END $$;
 
 -- log_push_one_v1: store one segment; the one-element call of log_push_core_v1.
@@ -463,10 +502,56 @@ CREATE OR REPLACE FUNCTION queen.log_push_one_v1(
 RETURNS JSONB
 LANGUAGE plpgsql VOLATILE
 AS $$
+DECLARE
+    c RECORD;
 BEGIN
-    RETURN queen.log_push_core_v1(ARRAY[p_queue], ARRAY[p_partition], ARRAY[p_msg_count], ARRAY[p_hashes], ARRAY[p_verified],
+    c := queen.log_push_core_v1(ARRAY[p_queue], ARRAY[p_partition], ARRAY[p_msg_count], ARRAY[p_hashes], ARRAY[p_verified],
         ARRAY[p_blob], ARRAY[p_tenant], ARRAY[p_plain], p_skip_capacity, p_traces,
-        CASE WHEN p_pid IS NOT NULL THEN ARRAY[p_pid] END, ARRAY[p_window]) -> 0;
+        CASE WHEN p_pid IS NOT NULL THEN ARRAY[p_pid] END, ARRAY[p_window], NULL, NULL);
+    RETURN queen.log_push_verdicts_v1(c.o_ord, c.o_pids, c.o_base, c.o_created, c.o_status, c.o_detail) -> 0;
+END $$;
+
+-- log_txns_window_v1: the sidecar rows of one partition behind an offset that lie inside a deduplication window, oldest first.
+--   p_after    rows with a base offset above it; -1 takes all
+--   p_seconds  length of the window, counted from now
+-- Every row carries the same r_since: no row stored at or after it, and behind p_after, is missing from what is committed.
+-- Locks: none. Called by: pg.WindowHashes.
+CREATE OR REPLACE FUNCTION queen.log_txns_window_v1(p_pid UUID, p_after INT8, p_seconds INT)
+RETURNS TABLE (r_base INT8, r_end INT8, r_created TIMESTAMPTZ, r_since TIMESTAMPTZ, r_hashes BYTEA)
+LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+DECLARE
+    v_since TIMESTAMPTZ := clock_timestamp() - make_interval(secs => p_seconds);
+    v_first INT8;
+    v_at    TIMESTAMPTZ;
+    v_last  INT8;
+    v_lo    INT8;
+BEGIN
+    SELECT t.base_offset, t.created_at INTO v_first, v_at
+      FROM queen.log_txns t
+     WHERE t.partition_id = p_pid AND t.base_offset > p_after
+     ORDER BY t.base_offset
+     LIMIT 1;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    v_lo := v_first;
+    IF v_at < v_since THEN
+        SELECT t.base_offset INTO v_last
+          FROM queen.log_txns t
+         WHERE t.partition_id = p_pid
+         ORDER BY t.base_offset DESC
+         LIMIT 1;
+        v_lo := queen.log_txns_window_start_v1(p_pid, v_first, v_last, v_since);
+    END IF;
+    RETURN QUERY
+    SELECT t.base_offset, t.end_offset, t.created_at, v_since, t.hashes
+      FROM queen.log_txns t
+     WHERE t.partition_id = p_pid AND t.base_offset >= v_lo AND t.created_at >= v_since
+     ORDER BY t.base_offset;
 END $$;
 
 -- log_segment_at_v1: the segment that covers an offset; no row in a retention gap, past the head, or after retention.
@@ -488,5 +573,7 @@ $$;
 GRANT EXECUTE ON FUNCTION queen.log_push_multi_v1(TEXT[], TEXT[], INT[], BYTEA[], INT8[], BYTEA[], UUID[], BOOLEAN[], BOOLEAN, JSONB) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_push_one_v1(TEXT, TEXT, INT, BYTEA, BIGINT, BYTEA, UUID, INT, UUID, BOOLEAN, BOOLEAN, JSONB) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_segment_at_v1(UUID, BIGINT) TO PUBLIC;
-GRANT EXECUTE ON FUNCTION queen.log_push_core_v1(TEXT[], TEXT[], INT[], BYTEA[], INT8[], BYTEA[], UUID[], BOOLEAN[], BOOLEAN, JSONB, UUID[], INT[]) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_push_core_v1(TEXT[], TEXT[], INT[], BYTEA[], INT8[], BYTEA[], UUID[], BOOLEAN[], BOOLEAN, JSONB, UUID[], INT[], UUID[], TIMESTAMPTZ[]) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_push_verdicts_v1(INT[], UUID[], INT8[], TIMESTAMPTZ[], TEXT[], JSONB[]) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_txns_window_v1(UUID, INT8, INT) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_txns_window_start_v1(UUID, BIGINT, BIGINT, TIMESTAMPTZ) TO PUBLIC;

@@ -2,9 +2,10 @@
 //
 // A request is split by (queue, partition); repeats of a transaction id inside it never leave the caller. Each part goes to
 // the shard that owns its partition. A shard is one goroutine: it mints message ids in order of arrival, and whenever it
-// has a partition with waiting messages, no commit of that partition under way and a free slot, it commits at once.
-// Everything that arrives meanwhile waits and becomes the next segment. So an idle broker commits a lone push immediately,
-// a busy one packs what came in during the last commit, and no timer decides either.
+// has a partition with waiting messages, nothing under way and a free slot, it commits at once. Everything that arrives
+// meanwhile waits and becomes the next bundle, which starts when a commit ends, or beside it as soon as it is large enough
+// to pay for a commit of its own. So an idle broker commits a lone push immediately, a busy one packs what came in during
+// the last commit, and no timer decides either.
 //
 // One flush is one call of log_push_multi_v1 with a segment for each of up to [Config.BundleMax] partitions. Repeats of ids
 // that are already stored come back as duplicates: they are resolved to the original message, taken out, and the rest is

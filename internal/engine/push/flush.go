@@ -17,6 +17,7 @@ type flush struct {
 	pusher    *Pusher
 	shard     *shard
 	slot      *admission.Slot
+	started   time.Time
 	segments  []*work
 	originals originals
 }
@@ -113,7 +114,7 @@ func (f *flush) commit(ctx context.Context, live []*work) ([]pg.Segment, []pg.Pu
 	for i, w := range live {
 		segments[i] = w.segment()
 		if f.pusher.cfg.Verifier != nil {
-			segments[i].Verified = max(f.pusher.cfg.Verifier.Verified(ctx, &segments[i]), -1)
+			f.pusher.cfg.Verifier.Verify(&segments[i])
 		}
 	}
 	start := time.Now()

@@ -77,7 +77,7 @@ func TestFusion_BurstOverManyPartitionsTakesFewCommits(t *testing.T) {
 		s := f.Stats()
 		require.EqualValues(t, 1000, s.Segments)
 		require.EqualValues(t, 1000, s.Frames)
-		require.Less(t, s.Commits, uint64(150), "16 partitions a commit, but for the first ones")
+		require.Less(t, s.Commits, uint64(10), "256 partitions a commit, but for the first ones")
 		require.EqualValues(t, s.Calls, f.store.callCount())
 	})
 }

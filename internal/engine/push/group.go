@@ -103,6 +103,7 @@ func (g *group) drop(n int) {
 type arrivals struct {
 	first, last *group
 	ready       int // groups of the list without a flush in flight
+	bytes       int // uncompressed size of all that waits
 }
 
 func (l *arrivals) push(g *group) {

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"queenmq/internal/engine/admission"
+	"queenmq/internal/engine/push/dedup"
 	"queenmq/internal/pg"
 )
 
@@ -36,7 +37,16 @@ func TestModel_FusionKeepsThePlainRules(t *testing.T) {
 		}), 1, 8), 1, 12).Draw(rt, "requests")
 		limit := rapid.SampledFrom([]int{0, 0, 20}).Draw(rt, "limit")
 
+		cached := rapid.Bool().Draw(rt, "cached")
+		var claims *dedup.Cache
+		store := newMemoryStore()
+		if cached {
+			claims = dedup.New(dedup.Config{}, store)
+			defer claims.Close()
+			cfg.Verifier = claims
+		}
 		f := setup(t, cfg, func(f *fixture) {
+			f.store = store
 			f.slots = admission.New(admission.Config{PoolSize: 8})
 			f.store.latency = 50 * time.Microsecond
 			if limit > 0 {
@@ -61,6 +71,16 @@ func TestModel_FusionKeepsThePlainRules(t *testing.T) {
 			wg.Go(func() { verdicts[i] = f.push(t, items...) })
 		}
 		wg.Wait()
+
+		for i := range verdicts {
+			for _, v := range verdicts[i] {
+				require.NotErrorIs(t, v.Err, errClaim)
+			}
+		}
+		if cached && len(requests) > 4 && failing == 0 {
+			s := claims.Stats()
+			require.Positive(t, s.Vouched+s.Suspected+s.Unknown, "the cache was never asked")
+		}
 
 		type place struct{ partition, id string }
 		offsets := map[place]int{}

@@ -26,11 +26,11 @@ type Store interface {
 
 // A Verifier vouches for transaction ids, so that the database looks at fewer stored hashes. It is asked once per segment
 // of a flush and told about every stored segment before the next flush of the partition starts. Claiming too little costs
-// time; claiming too much stores duplicates. Implementations must be safe for concurrent use, answer -1 when in doubt, and
-// keep neither s nor its slices after the call.
+// time; claiming too much stores duplicates. Implementations must be safe for concurrent use, return without waiting for
+// anything, and keep neither s nor its slices after the call.
 type Verifier interface {
-	// Verified returns the highest offset up to which none of s.Hashes occurs in the partition's de-duplication window.
-	Verified(ctx context.Context, s *pg.Segment) int64
+	// Verify sets s.Verified and the fields that say what it is about; -1 when in doubt.
+	Verify(s *pg.Segment)
 	// Stored reports that s was committed as v says.
 	Stored(s *pg.Segment, v *pg.PushVerdict)
 }
@@ -92,30 +92,32 @@ type Verdict struct {
 
 // Defaults and bounds of [Config].
 const (
-	DefaultShards      = 8
-	DefaultMaxInFlight = 8
-	DefaultBundleMax   = 16
+	DefaultShards      = 1
+	DefaultMaxInFlight = 4
+	DefaultBundleMax   = 256
 	DefaultHold        = 3 * time.Millisecond
 
 	// MaxSegmentMessages and MaxSegmentBytes (uncompressed) bound one segment: every pop of one of its messages has to
 	// decompress all of it. A single larger message is a segment of its own.
 	MaxSegmentMessages = 10_000
 	MaxSegmentBytes    = 16 << 20
-	// maxBundleBytes bounds what one call carries, so that 16 partitions with full segments do not become one 256 MiB
-	// statement.
+	// maxBundleBytes bounds what one call carries, so that many partitions with full segments do not become one statement of
+	// gigabytes.
 	maxBundleBytes = 32 << 20
 )
 
 // Config tunes a [Pusher]. The zero value is the default.
 type Config struct {
-	// Shards is the number of partition owners; default 8. More shards use more cores and fuse less.
+	// Shards is the number of partition owners; default 1. More shards use more cores and fuse less: messages of different
+	// shards never share a commit. One shard takes in several hundred thousand requests a second.
 	Shards int
-	// MaxInFlight is the most flushes one shard runs at a time; default 8.
+	// MaxInFlight is the most flushes one shard runs at a time; default 4. Beside another flush only a bundle starts that is
+	// large enough to pay for a commit of its own.
 	MaxInFlight int
-	// BundleMax is the most partitions one commit carries; default 16.
+	// BundleMax is the most partitions one commit carries; default 256.
 	BundleMax int
-	// Hold is how often a shard that waits for a slot looks again without having been called; default 3 ms. It is a
-	// backstop and decides no latency.
+	// Hold is how often a shard looks again that waits for a slot, or for company for a small bundle; default 3 ms. It is a
+	// backstop: the end of another flush comes first, unless that one is slow.
 	Hold time.Duration
 	// Packer compresses; default is zstd level 3.
 	Packer *segment.Packer

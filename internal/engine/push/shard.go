@@ -2,6 +2,7 @@ package push
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"queenmq/internal/engine/admission"
@@ -12,6 +13,12 @@ const (
 	inboxSize = 256
 	// maxDrain bounds how many deliveries one pass takes in before it looks at everything else again.
 	maxDrain = 1024
+
+	// worthwhileSegments and worthwhileBytes (uncompressed) are what pays for a commit of its own.
+	worthwhileSegments = 32
+	worthwhileBytes    = 256 << 10
+	// mostUsual bounds what one slow flush adds to the average.
+	mostUsual = 100 * time.Millisecond
 )
 
 // A shard owns the groups of its keys. Only its goroutine touches its fields after run has started.
@@ -23,8 +30,11 @@ type shard struct {
 
 	groups   map[groupKey]*group
 	arrivals arrivals
-	inFlight int
-	waiter   *admission.Waiter // outstanding request for a slot
+	// inFlight are the flushes under way, oldest first.
+	inFlight []*flush
+	// usual is how long a flush takes, averaged over the last few.
+	usual  time.Duration
+	waiter *admission.Waiter // outstanding request for a slot
 }
 
 func newShard(p *Pusher) *shard {
@@ -58,11 +68,11 @@ func (s *shard) run(ctx context.Context, stop <-chan struct{}) {
 		}
 		s.drain()
 		if s.dispatch(ctx, slot) {
-			tick.Stop()
-		} else {
 			tick.Reset(s.pusher.cfg.Hold)
+		} else {
+			tick.Stop()
 		}
-		if stopping && s.inFlight == 0 && len(s.groups) == 0 && len(s.inbox) == 0 {
+		if stopping && len(s.inFlight) == 0 && len(s.groups) == 0 && len(s.inbox) == 0 {
 			s.abandonWaiter()
 			return
 		}
@@ -95,6 +105,9 @@ func (s *shard) append(units []unit) {
 			s.groups[u.key] = g
 		}
 		g.waiting = append(g.waiting, u)
+		for _, p := range u.parts {
+			s.arrivals.bytes += p.bytes
+		}
 		if len(g.waiting) == 1 {
 			s.arrivals.push(g)
 		}
@@ -102,16 +115,20 @@ func (s *shard) append(units []unit) {
 }
 
 // dispatch starts flushes while there is a ready group, room for a flush, and a slot; slot is one in hand or nil. It
-// reports false when only the lack of a slot stopped it.
-func (s *shard) dispatch(ctx context.Context, slot *admission.Slot) bool {
-	for s.arrivals.ready > 0 && s.inFlight < s.pusher.cfg.MaxInFlight {
+// reports whether it must be called again after the hold time, because something that tells nobody could change the answer.
+func (s *shard) dispatch(ctx context.Context, slot *admission.Slot) (again bool) {
+	for s.arrivals.ready > 0 && len(s.inFlight) < s.pusher.cfg.MaxInFlight {
+		if !s.worthwhile() {
+			again = true
+			break
+		}
 		if slot == nil {
 			var ok bool
 			if slot, ok = s.pusher.slots.TryAcquire(admission.Push); !ok {
 				if s.waiter == nil {
 					s.waiter = s.pusher.slots.Request(admission.Push, s.granted)
 				}
-				return false
+				return true
 			}
 		}
 		s.start(ctx, slot)
@@ -120,12 +137,29 @@ func (s *shard) dispatch(ctx context.Context, slot *admission.Slot) bool {
 	if slot != nil {
 		slot.Release()
 	}
+	return again
+}
+
+// worthwhile decides whether what is ready goes now or waits for company. With nothing under way it goes at once. Beside
+// other flushes it must be enough to pay for a commit of its own: a commit costs the database as much as ten to thirty
+// segments, so that many small ones at a time keep it busy with nothing but commits. A flush that takes long, because it
+// waits for a lock for example, is no reason to wait.
+func (s *shard) worthwhile() bool {
+	if s.arrivals.ready >= worthwhileSegments || s.arrivals.bytes >= worthwhileBytes {
+		return true
+	}
+	patience := max(s.pusher.cfg.Hold, 2*s.usual)
+	for _, f := range s.inFlight {
+		if time.Since(f.started) < patience {
+			return false
+		}
+	}
 	return true
 }
 
 // start bundles the ready groups that arrived first and flushes them.
 func (s *shard) start(ctx context.Context, slot *admission.Slot) {
-	f := &flush{pusher: s.pusher, shard: s, slot: slot}
+	f := &flush{pusher: s.pusher, shard: s, slot: slot, started: time.Now()}
 	bytes := 0
 	for g, taken := s.arrivals.first, 0; g != nil && taken < s.pusher.cfg.BundleMax && bytes < maxBundleBytes; {
 		next := g.next
@@ -147,13 +181,15 @@ func (s *shard) start(ctx context.Context, slot *admission.Slot) {
 		}
 		g = next
 	}
-	s.inFlight++
+	s.arrivals.bytes -= bytes
+	s.inFlight = append(s.inFlight, f)
 	go f.run(ctx)
 }
 
 // complete frees the groups of f and then tells the callers. The slot is already released.
 func (s *shard) complete(f *flush) {
-	s.inFlight--
+	s.inFlight = slices.DeleteFunc(s.inFlight, func(other *flush) bool { return other == f })
+	s.usual += (min(time.Since(f.started), mostUsual) - s.usual) / 8
 	for _, w := range f.segments {
 		g := w.group
 		if !g.inFlight {

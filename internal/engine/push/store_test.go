@@ -2,6 +2,8 @@ package push
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -36,6 +38,30 @@ type memoryStore struct {
 	limits       map[string]int
 	settingsRead int
 	segmentRead  int
+}
+
+var errClaim = errors.New("a false claim")
+
+// WindowHashes makes the store a source of a dedup cache.
+func (s *memoryStore) WindowHashes(_ context.Context, partition uuid.UUID, after int64, _ time.Duration, each func(*pg.WindowHashes) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.parts {
+		for _, g := range p.segments {
+			if p.id != partition || g.Base <= after {
+				continue
+			}
+			row := pg.WindowHashes{Base: g.Base, End: g.End, CreatedAt: time.Now(), Since: time.Now().Add(-time.Hour)}
+			for _, frame := range p.frames[g.Base : g.End+1] {
+				h := segment.Hash(frame.TransactionID)
+				row.Hashes = append(row.Hashes, h[:]...)
+			}
+			if err := each(&row); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 type memoryPartition struct {
@@ -82,9 +108,12 @@ func (s *memoryStore) store(segments []pg.Segment) ([]pg.PushVerdict, error) {
 	for i := range segments {
 		g := &segments[i]
 		p := s.partitionLocked(g)
-		verdicts[i] = pg.PushVerdict{Status: pg.PushQueued, PartitionID: p.id}
+		verdicts[i] = pg.PushVerdict{Status: pg.PushQueued, PartitionID: p.id, Window: time.Hour}
 		for f := range g.Count {
 			if off, dup := p.offsets[[16]byte(g.Hashes[f*16:])]; dup {
+				if off <= g.Verified && g.VerifiedPartition == p.id {
+					return nil, fmt.Errorf("%w: the verifier vouched up to %d for an id stored at %d", errClaim, g.Verified, off)
+				}
 				verdicts[i].Status = pg.PushDuplicate
 				verdicts[i].Duplicates = append(verdicts[i].Duplicates, pg.Duplicate{Frame: f, Offset: off})
 				repeats[g.Queue] = true
