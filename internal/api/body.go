@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"time"
 )
 
 // firstRead is what is allocated for a body before any of it has arrived. A client that announces a large body and sends
@@ -12,7 +14,8 @@ import (
 const firstRead = 64 << 10
 
 // readBody reads the whole body into buf, which it may replace. It fails with a *requestError when the body is larger than
-// the limit or does not arrive.
+// the limit, is cut short, or stops arriving: every read may take as long as the configured stall, so that a slow line is served
+// and a connection that is only kept open is not.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request, buf []byte) ([]byte, error) {
 	limit := s.cfg.MaxBodyBytes
 	if r.ContentLength > limit {
@@ -22,6 +25,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, buf []byte) ([
 		w = answer.ResponseWriter // the limit reader closes connections through the server's own type
 	}
 	body := http.MaxBytesReader(w, r.Body, limit)
+	line := http.NewResponseController(w)
 	buf = buf[:0]
 	if want := min(r.ContentLength+1, firstRead); int64(cap(buf)) < want { // one more, to see the end without growing
 		buf = make([]byte, 0, want)
@@ -34,24 +38,40 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, buf []byte) ([
 			}
 			buf = append(make([]byte, 0, grown), buf...)
 		}
+		_ = line.SetReadDeadline(time.Now().Add(s.cfg.StallTimeout)) // a writer without a connection has none
 		n, err := body.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		switch {
 		case err == nil:
 		case errors.Is(err, io.EOF):
+			// The connection is watched from now on for a client that leaves, however long the request takes.
+			_ = line.SetReadDeadline(time.Time{})
 			return buf, nil
 		default:
-			if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-				return buf, s.bodyTooLarge()
-			}
-			if r.Context().Err() != nil {
-				return buf, r.Context().Err()
-			}
-			known := newError(codeRequestTimeout, errorRows[codeRequestTimeout].text)
-			known.cause = err
-			return buf, known
+			// The deadline stays: what is left of the body is not waited for when the connection is closed.
+			return buf, s.bodyFault(r, err)
 		}
 	}
+}
+
+// bodyFault says why a body could not be read.
+func (s *Server) bodyFault(r *http.Request, err error) error {
+	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
+	var known *requestError
+	switch {
+	case tooLarge:
+		return s.bodyTooLarge()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		known = newError(codeRequestTimeout, errorRows[codeRequestTimeout].text)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		known = newError(codeBadBody, "bad body: it ended before the announced length")
+	case r.Context().Err() != nil:
+		return r.Context().Err()
+	default:
+		known = newError(codeBadBody, "bad body: it cannot be read: "+err.Error())
+	}
+	known.cause = err
+	return known
 }
 
 func (s *Server) bodyTooLarge() error {

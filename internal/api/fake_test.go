@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -38,6 +39,7 @@ type world struct {
 	starting  bool
 	stopping  bool
 	maxBody   int64
+	stall     time.Duration
 
 	mu      sync.Mutex
 	changed []string
@@ -115,7 +117,7 @@ func (f *world) DeleteQueue(_ context.Context, _ uuid.UUID, queue string) (json.
 }
 
 func (f *world) server() *Server {
-	s := New(Config{Version: "1.0.0", MaxBodyBytes: f.maxBody}, Deps{
+	s := New(Config{Version: "1.0.0", MaxBodyBytes: f.maxBody, StallTimeout: f.stall}, Deps{
 		Pusher: f, Popper: f, Acker: f, Transactor: f, Store: f, Ready: f.checks,
 		Starting:  func() bool { return f.starting },
 		Stopping:  func() bool { return f.stopping },

@@ -74,6 +74,7 @@ func (s *Server) deliver(w http.ResponseWriter, r *http.Request, result popResul
 	out := getBuffer()
 	defer putBuffer(out)
 	*out = result.AppendJSON((*out)[:0])
+	result.Release() // a slow reader holds one copy of its messages, not two
 	err := writeJSON(w, http.StatusOK, *out)
 	if err == nil {
 		// Small answers are still buffered. Send them now, while there is somebody to give the batch back.
@@ -82,8 +83,6 @@ func (s *Server) deliver(w http.ResponseWriter, r *http.Request, result popResul
 	if err != nil {
 		s.metrics.clientsGone.Inc()
 		result.Abandon(r.Context())
-		return nil
 	}
-	result.Release()
 	return nil
 }

@@ -226,8 +226,8 @@ func TestPopGivesBackWhatItCannotSend(t *testing.T) {
 	}{
 		{name: "Sent", released: 1},
 		{name: "LeftBeforeTheFirstByte", leave: true, abandoned: 1},
-		{name: "WriteFails", writer: failingWriter{failWrite: true}, abandoned: 1},
-		{name: "FlushFails", writer: failingWriter{failFlush: true}, abandoned: 1},
+		{name: "WriteFails", writer: failingWriter{failWrite: true}, released: 1, abandoned: 1},
+		{name: "FlushFails", writer: failingWriter{failFlush: true}, released: 1, abandoned: 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

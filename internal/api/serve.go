@@ -15,7 +15,7 @@ import (
 // ServeHTTP answers one request. It is the only place where a handler's error becomes an answer. Paths that are not clean are
 // refused: cleaned up, a path with an empty queue name would silently become another route.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	answer := &response{ResponseWriter: w}
+	answer := &response{ResponseWriter: w, stall: s.cfg.StallTimeout}
 	defer s.recovered(answer, r)
 	path := r.URL.EscapedPath()
 	if fault := pathFault(path); fault != "" {
@@ -153,10 +153,11 @@ func (s *Server) recovered(w *response, r *http.Request) {
 	_ = writeJSON(w, http.StatusInternalServerError, appendError(nil, errorRows[codeInternal].text, codeInternal))
 }
 
-// A response remembers whether an answer has begun.
+// A response remembers whether an answer has begun, and gives up on clients that do not read it.
 type response struct {
 	http.ResponseWriter
 	status int
+	stall  time.Duration
 }
 
 func (w *response) WriteHeader(status int) {
@@ -166,12 +167,34 @@ func (w *response) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *response) Write(b []byte) (int, error) {
+func (w *response) Write(b []byte) (n int, err error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
-	return w.ResponseWriter.Write(b)
+	if len(b) <= maxUnwatched {
+		return w.ResponseWriter.Write(b)
+	}
+	// Piece by piece, each in its time: a client that stops reading must not pin a large answer until it leaves.
+	line := http.NewResponseController(w.ResponseWriter)
+	for len(b) > 0 {
+		_ = line.SetWriteDeadline(time.Now().Add(w.stall)) // a writer without a connection has none
+		wrote, err := w.ResponseWriter.Write(b[:min(len(b), watchedPiece)])
+		n += wrote
+		if err != nil {
+			return n, err
+		}
+		b = b[wrote:]
+	}
+	_ = line.SetWriteDeadline(time.Time{}) // the connection goes on to the next request
+	return n, nil
 }
+
+const (
+	// maxUnwatched is the largest answer that is written without a deadline: the kernel takes it whether the client reads or not.
+	maxUnwatched = 16 << 10
+	// watchedPiece is how much of an answer must leave within the stall timeout.
+	watchedPiece = 1 << 20
+)
 
 // Unwrap lets http.ResponseController reach the connection.
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }

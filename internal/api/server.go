@@ -24,6 +24,8 @@ const (
 	DefaultMaxBodyBytes = 64 << 20
 	// DefaultPopTimeout is how long a pop with wait=true waits when it names no timeout.
 	DefaultPopTimeout = 30 * time.Second
+	// DefaultStallTimeout is how long a transfer may stand still.
+	DefaultStallTimeout = 30 * time.Second
 )
 
 // Config is what the HTTP face can be told. The zero value is the default.
@@ -32,6 +34,9 @@ type Config struct {
 	MaxBodyBytes int64
 	// PopTimeout is the long-poll deadline of pops that name none; 0 is DefaultPopTimeout, at most one hour.
 	PopTimeout time.Duration
+	// StallTimeout is how long a client may keep a transfer from getting on before its connection is given up: by sending no byte
+	// of a body, or by reading less than 1 MiB of an answer. 0 is DefaultStallTimeout.
+	StallTimeout time.Duration
 	// Version is shown by /health. Empty shows "dev".
 	Version string
 	// Log takes server-side faults with their causes. Nil drops them.
@@ -133,6 +138,9 @@ func New(cfg Config, deps Deps) *Server {
 		cfg.PopTimeout = DefaultPopTimeout
 	}
 	cfg.PopTimeout = min(cfg.PopTimeout, maxPopTimeout)
+	if cfg.StallTimeout <= 0 {
+		cfg.StallTimeout = DefaultStallTimeout
+	}
 	if cfg.Version == "" {
 		cfg.Version = "dev"
 	}

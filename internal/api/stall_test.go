@@ -1,0 +1,129 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"queenmq/internal/engine/pop"
+)
+
+// send opens a connection to the server and sends text.
+func send(t *testing.T, server *httptest.Server, text string) *net.TCPConn {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+	_, err = io.WriteString(conn, text)
+	require.NoError(t, err)
+	return conn.(*net.TCPConn)
+}
+
+// Bodies that do not come as announced are answered with what is wrong with them, and nothing of them is done.
+func TestBrokenBodies(t *testing.T) {
+	t.Parallel()
+	const head = "POST /api/v1/push HTTP/1.1\r\nHost: queen\r\n"
+	for _, tc := range []struct {
+		name, request string
+		ends          bool // the client sends no more
+		status        string
+		contains      string
+	}{
+		{"Stalled", head + "Content-Length: 100\r\n\r\n{\"items\":[", false, "408", `"code":"request_timeout"`},
+		{"StalledChunk", head + "Transfer-Encoding: chunked\r\n\r\n5\r\n{", false, "408", `"code":"request_timeout"`},
+		{"CutShort", head + "Content-Length: 100\r\n\r\n{\"items\":[]}", true, "400", "ended before the announced length"},
+		{"CutShortChunk", head + "Transfer-Encoding: chunked\r\n\r\nC\r\n{\"items\"", true, "400", "ended before the announced length"},
+		{"MalformedChunk", head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", false, "400", `"code":"bad_body"`},
+		{"ChunkLongerThanItsLength", head + "Transfer-Encoding: chunked\r\n\r\n3\r\n{\"items\":[]}\r\n0\r\n\r\n", false, "400", `"code":"bad_body"`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			conn := send(t, serve(t, &world{stall: 100 * time.Millisecond}), tc.request)
+			if tc.ends {
+				require.NoError(t, conn.CloseWrite())
+			}
+			answer, err := io.ReadAll(conn)
+			require.NoError(t, err, "the connection is closed")
+			require.True(t, strings.HasPrefix(string(answer), "HTTP/1.1 "+tc.status), "%s", answer)
+			require.Contains(t, string(answer), tc.contains)
+		})
+	}
+}
+
+// A deadlineRecorder notes what becomes of the read deadline of a connection.
+type deadlineRecorder struct {
+	http.ResponseWriter
+	events []string
+}
+
+func (d *deadlineRecorder) SetReadDeadline(at time.Time) error {
+	if at.IsZero() {
+		d.events = append(d.events, "cleared")
+	} else {
+		d.events = append(d.events, "set")
+	}
+	return nil
+}
+
+// byteByByte is a slow line.
+type byteByByte struct {
+	text string
+	d    *deadlineRecorder
+}
+
+func (b *byteByByte) Read(p []byte) (int, error) {
+	b.d.events = append(b.d.events, "read")
+	if b.text == "" {
+		return 0, io.EOF
+	}
+	n := copy(p[:1], b.text)
+	b.text = b.text[n:]
+	return n, nil
+}
+
+// Every read has the whole time, and the request that follows has none to fear.
+func TestSlowBodyIsReadToItsEnd(t *testing.T) {
+	t.Parallel()
+	recorder := &deadlineRecorder{ResponseWriter: httptest.NewRecorder()}
+	request := httptest.NewRequestWithContext(t.Context(), "POST", "/", &byteByByte{"[]", recorder})
+	body, err := (&world{}).server().readBody(recorder, request, nil)
+	require.NoError(t, err)
+	require.Equal(t, "[]", string(body))
+	require.Equal(t, []string{"set", "read", "set", "read", "set", "read", "cleared"}, recorder.events)
+}
+
+// A client that does not read its batch must not keep it, nor the memory it takes.
+func TestStalledReaderGivesItsBatchBack(t *testing.T) {
+	t.Parallel()
+	abandoned := make(chan struct{})
+	claimed := &abandonedBatch{batch: batch{body: strings.Repeat("x", 64<<20)}, done: abandoned}
+	server := serve(t, &world{stall: 100 * time.Millisecond, pop: func(context.Context, pop.Request) (popResult, error) { return claimed, nil }})
+	conn := send(t, server, "GET /api/v1/pop/queue/q HTTP/1.1\r\nHost: queen\r\n\r\n")
+	select {
+	case <-abandoned:
+	case <-time.After(20 * time.Second):
+		require.FailNow(t, "the batch is still held")
+	}
+	require.Equal(t, 1, claimed.released)
+	_, err := io.ReadAll(conn)
+	if err != nil { // what was on its way ends without warning
+		_, isNet := errors.AsType[net.Error](err)
+		require.True(t, isNet, err)
+	}
+}
+
+type abandonedBatch struct {
+	batch
+	done chan struct{}
+}
+
+func (b *abandonedBatch) Abandon(context.Context) { close(b.done) }
