@@ -28,8 +28,9 @@ var mayImport = map[string][]string{
 	"broker":    {"internal/...", "sql"},
 
 	"internal/api":    {"internal/engine/...", "internal/pg"},
-	"internal/upkeep": {"internal/pg", "internal/engine/ready", "internal/engine/admission", "internal/engine/spool"},
+	"internal/upkeep": {"internal/pg", "internal/engine/ready", "internal/engine/admission", "internal/engine/spool", "internal/engine/meter"},
 
+	"internal/engine/meter":       {"internal/engine/push", "internal/engine/pop", "internal/engine/ack", "internal/engine/transaction", "internal/pg"},
 	"internal/engine/transaction": {"internal/engine/push", "internal/engine/ack", "internal/engine/segment", "internal/engine/admission", "internal/engine/ready", "internal/pg"},
 	"internal/engine/push":        {"internal/engine/segment", "internal/engine/admission", "internal/engine/ready", "internal/pg"},
 	"internal/engine/push/dedup":  {"internal/pg"},

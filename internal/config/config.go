@@ -12,6 +12,8 @@ type Config struct {
 	Ack       Ack       `title:"Acknowledgements"`
 	Admission Admission `title:"Admission of write transactions"`
 	Caches    Caches    `title:"Caches"`
+	Retention Retention `title:"Retention"`
+	Metrics   Metrics   `title:"Statistics and metrics"`
 	Log       Log       `title:"Logging"`
 
 	// Unused names the set variables that are known but have no effect in this version, sorted.
@@ -92,7 +94,26 @@ type Admission struct {
 
 // Caches is how stale what the broker remembers of the database may get.
 type Caches struct {
-	RefreshInterval time.Duration `env:"QUEEN_CACHE_REFRESH_INTERVAL_MS" default:"60000" min:"100" max:"3600000" unit:"ms" doc:"How often the maintenance flags are read from the database again."`
+	RefreshInterval time.Duration `env:"QUEEN_CACHE_REFRESH_INTERVAL_MS" default:"60000" min:"100" max:"3600000" unit:"ms" doc:"How often everything the broker remembers of options, subscriptions and owners is read from the database again."`
+}
+
+// Retention is how what rules allow is deleted, by one broker at a time.
+type Retention struct {
+	Interval       time.Duration `env:"RETENTION_INTERVAL" default:"5000" min:"100" max:"3600000" unit:"ms" doc:"Time from the start of one retention cycle to the next. Brokers that are not the leader ask as often whether they may lead."`
+	BatchSize      int           `env:"RETENTION_BATCH_SIZE" default:"1000" min:"1" max:"100000" unit:"segments" doc:"Most segments (or hash rows) that one step deletes. The partition takes no pushes while a step runs."`
+	Parallelism    int           `env:"RETENTION_PARALLELISM" default:"1" min:"1" max:"16" unit:"partitions" doc:"Partitions that retention works on at once."`
+	DueCap         int           `env:"QUEEN_RETENTION_DUE_CAP" default:"0" min:"0" max:"1000000" unit:"partitions" doc:"Partitions that one cycle takes on. 0 is RETENTION_BATCH_SIZE x RETENTION_PARALLELISM x 5."`
+	SafetyWalk     time.Duration `env:"QUEEN_RETENTION_SAFETY_WALK_MS" default:"86400000" min:"60000" max:"2592000000" unit:"ms" doc:"Time between two walks over all partitions that compare what retention knows of them with what they hold. One is made when a broker first leads."`
+	CleanupDays    int           `env:"PARTITION_CLEANUP_DAYS" default:"30" min:"1" max:"3650" unit:"days" doc:"How long an empty partition that nobody uses is kept."`
+	CleanupEnabled bool          `env:"QUEEN_PARTITION_CLEANUP_ENABLED" default:"true" doc:"Remove such partitions."`
+	MetricsDays    int           `env:"METRICS_RETENTION_DAYS" default:"90" min:"1" max:"3650" unit:"days" doc:"How long metrics, retention history and message traces are kept."`
+}
+
+// Metrics is how often figures are computed and stored.
+type Metrics struct {
+	StatsInterval         time.Duration `env:"STATS_INTERVAL_MS" default:"10000" min:"1000" max:"3600000" unit:"ms" doc:"How often the statistics behind lists and status pages are computed, by one broker at a time. Longer by itself where a computation takes more than a tenth of it."`
+	RetainedBytesInterval time.Duration `env:"RETAINED_BYTES_INTERVAL_MS" default:"600000" min:"1000" max:"86400000" unit:"ms" doc:"How often the stored bytes of every queue are added up, which reads a row for each segment."`
+	FlushInterval         time.Duration `env:"METRICS_FLUSH_MS" default:"60000" min:"1000" max:"3600000" unit:"ms" doc:"How often this broker stores what it counted."`
 }
 
 // Log is what the broker writes to standard error.

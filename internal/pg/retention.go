@@ -157,4 +157,6 @@ func (db *DB) rawAnswer(ctx context.Context, act string, policy repeat, statemen
 }
 
 // timeArgument is a timestamp parameter; the zero time is NULL.
-func timeArgument(t time.Time) pgtype.Timestamptz { return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()} }
+func timeArgument(t time.Time) pgtype.Timestamptz {
+	return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()}
+}

@@ -27,6 +27,13 @@ type Batch struct {
 	slices []slice
 }
 
+// EachSegment calls f with the time of every segment that the batch takes messages from, and how many, in offset order.
+func (b *Batch) EachSegment(f func(createdAt time.Time, messages int)) {
+	for i := range b.slices {
+		f(b.slices[i].createdAt, b.slices[i].take)
+	}
+}
+
 // A slice is the part of one segment that belongs to a batch.
 type slice struct {
 	frames      *segment.Frames
