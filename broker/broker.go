@@ -177,6 +177,9 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server) 
 		fail(err)
 	} else {
 		start("maintenance switches", func() error { return engine.flags.Run(background) })
+		for _, loop := range engine.loops.all() {
+			start(loop.Status().Name, func() error { return loop.Run(background) })
+		}
 		b.address = listener.Addr().String()
 		b.started.Store(true)
 		close(b.ready)

@@ -12,6 +12,7 @@ import (
 	"queenmq/internal/api"
 	"queenmq/internal/engine/ack"
 	"queenmq/internal/engine/admission"
+	"queenmq/internal/engine/meter"
 	"queenmq/internal/engine/pop"
 	"queenmq/internal/engine/push"
 	"queenmq/internal/engine/push/dedup"
@@ -30,6 +31,7 @@ type engine struct {
 	popper  *pop.Server
 	acker   *ack.Server
 	flags   *upkeep.Flags
+	loops   *loops
 	handler http.Handler
 }
 
@@ -42,6 +44,7 @@ func (b *Broker) newEngine(db *pg.DB) (*engine, error) {
 
 	slots := admission.New(admission.Config{
 		PoolSize: b.cfg.Database.PoolSize, Reserve: b.cfg.Admission.PoolReserve, Max: b.cfg.Admission.Max, Cores: b.databaseCores(),
+		MaintenanceCap: b.cfg.Retention.Parallelism + 1,
 	})
 	gates := ready.New()
 	var cache *dedup.Cache
@@ -56,7 +59,7 @@ func (b *Broker) newEngine(db *pg.DB) (*engine, error) {
 	}, db, slots, func(tenant uuid.UUID, queue, partition string, _ uuid.UUID, _ int) {
 		gates.Wake(tenant, queue, partition)
 	})
-	flags := upkeep.NewFlags(db, b.cfg.Caches.RefreshInterval, gates.WakeAll, b.log)
+	flags := upkeep.NewFlags(db, min(flagsInterval, b.cfg.Caches.RefreshInterval), gates.WakeAll, b.log)
 	acker := ack.New(b.ackConfig(), db, gates, slots)
 	popper := pop.New(pop.Config{
 		DefaultMode: b.cfg.Pop.DefaultSubscriptionMode,
@@ -69,11 +72,15 @@ func (b *Broker) newEngine(db *pg.DB) (*engine, error) {
 	}, db, gates, slots)
 	transactor := transaction.New(transaction.Config{Packer: packer}, db, acker, gates, slots)
 
+	counted := meter.New()
+	loops := b.newLoops(db, slots, gates, counted, popper.ForgetAll)
+
 	handler := api.New(api.Config{
 		MaxBodyBytes: b.cfg.Server.MaxBodyBytes, PopTimeout: b.cfg.Pop.DefaultTimeout, Version: Version(), Log: b.log,
 	}, api.Deps{
-		Pusher: pusher, Popper: popper, Acker: acker, Transactor: transactor, Store: db,
-		Ready:    []api.Check{{Name: "schema", Run: b.checkStarted}},
+		Pusher: counted.Pusher(pusher), Popper: counted.Popper(popper), Acker: counted.Acker(acker), Transactor: counted.Transactor(transactor),
+		Store:    db,
+		Ready:    append([]api.Check{{Name: "schema", Run: b.checkStarted}}, loops.checks()...),
 		Starting: func() bool { return !b.started.Load() },
 		Stopping: b.stopping.Load,
 		QueueChanged: func(tenant uuid.UUID, queue string) {
@@ -87,9 +94,11 @@ func (b *Broker) newEngine(db *pg.DB) (*engine, error) {
 		PopStats:  popper.Stats,
 		AckStats:  acker.Stats,
 		LongPolls: gates.WaitingByQueue,
+		Cluster:   db.ClusterMetrics,
+		Upkeep:    func() api.UpkeepFigures { return loops.figures(flags) },
 		Registry:  telemetry.NewRegistry(),
 	})
-	return &engine{pusher: pusher, dedup: cache, popper: popper, acker: acker, flags: flags, handler: handler}, nil
+	return &engine{pusher: pusher, dedup: cache, popper: popper, acker: acker, flags: flags, loops: loops, handler: handler}, nil
 }
 
 // ackConfig puts the settings of acknowledgements in the form of their room, where negative is off.

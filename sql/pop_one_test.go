@@ -80,8 +80,10 @@ func TestPopSelection(t *testing.T) {
 			leased, acked := popRow{Committed: tc.committed}, popRow{Committed: tc.committed}
 			if tc.want != nil {
 				first := tc.want[0].base + tc.want[0].start
-				leased = popRow{Committed: tc.committed, BatchEnd: &tc.batchEnd, Worker: ptr("w1"), Expires: ptr(int64(60)), Acquired: ptr(int64(0)),
-					AttemptOffset: &first, Attempts: 1}
+				leased = popRow{
+					Committed: tc.committed, BatchEnd: &tc.batchEnd, Worker: ptr("w1"), Expires: ptr(int64(60)), Acquired: ptr(int64(0)),
+					AttemptOffset: &first, Attempts: 1,
+				}
 				acked = popRow{Committed: tc.batchEnd, Consumed: messages(segments)}
 			}
 			require.Equal(t, leased, popRows(t, l, tc.queue, "g")[name])
@@ -297,8 +299,10 @@ func TestPopSpecific(t *testing.T) {
 	segments, meta := popSpecific(t, l, "q", "p", popCall{group: "bin", budget: 8})
 	require.EqualValues(t, 8, messages(segments))
 	require.Len(t, meta.Partitions, 1)
-	require.Equal(t, popMetaPartition{Queue: "q", Partition: "p", PartitionID: pid, Attempt: 1,
-		Segments: []popMetaSegment{{Seq: 0, Take: 5, CreatedAt: first.CreatedAt}, {Seq: 5, Take: 3, CreatedAt: second.CreatedAt}}}, meta.Partitions[0])
+	require.Equal(t, popMetaPartition{
+		Queue: "q", Partition: "p", PartitionID: pid, Attempt: 1,
+		Segments: []popMetaSegment{{Seq: 0, Take: 5, CreatedAt: first.CreatedAt}, {Seq: 5, Take: 3, CreatedAt: second.CreatedAt}},
+	}, meta.Partitions[0])
 	l.exec(t, `UPDATE queen.log_consumers SET lease_expires_at = clock_timestamp()`)
 	_, meta = popSpecific(t, l, "q", "p", popCall{group: "bin", budget: 1, lease: -1})
 	require.Equal(t, 2, meta.Partitions[0].Attempt, "redelivered from the same start")

@@ -148,18 +148,32 @@ func TestPopPlans(t *testing.T) {
 		sql    string
 		args   []any
 	}{
-		{"WildcardScansOnlyWhatWasWrittenSinceTheFloor", 3000, []string{"idx_log_partitions_queue_write", "log_consumers_pkey", "log_segments_pkey"},
-			`SELECT meta FROM queen.log_pop_wildcard_bin_v1('q', 'g', 100, 60, 'w', false, 4)`, nil},
-		{"DiscoverScansOnlyWhatWasWrittenSinceTheFloor", 3000, []string{"idx_log_partitions_queue_write", "log_consumers_pkey", "log_segments_pkey"},
-			`SELECT meta FROM queen.log_pop_discover_bin_v1('ns', '', 'g', 100, 0, 'w', false, 4)`, nil},
-		{"ListOf64", 6000, []string{"log_partitions_queue_id_name_key", "log_partitions_pkey", "log_consumers_pkey", "log_segments_pkey"},
-			`SELECT meta FROM queen.log_pop_list_v1('q', 'g', $1, 10000, 60, 'w', false, 0)`, []any{names}},
+		{
+			"WildcardScansOnlyWhatWasWrittenSinceTheFloor", 3000,
+			[]string{"idx_log_partitions_queue_write", "log_consumers_pkey", "log_segments_pkey"},
+			`SELECT meta FROM queen.log_pop_wildcard_bin_v1('q', 'g', 100, 60, 'w', false, 4)`, nil,
+		},
+		{
+			"DiscoverScansOnlyWhatWasWrittenSinceTheFloor", 3000,
+			[]string{"idx_log_partitions_queue_write", "log_consumers_pkey", "log_segments_pkey"},
+			`SELECT meta FROM queen.log_pop_discover_bin_v1('ns', '', 'g', 100, 0, 'w', false, 4)`, nil,
+		},
+		{
+			"ListOf64", 6000,
+			[]string{"log_partitions_queue_id_name_key", "log_partitions_pkey", "log_consumers_pkey", "log_segments_pkey"},
+			`SELECT meta FROM queen.log_pop_list_v1('q', 'g', $1, 10000, 60, 'w', false, 0)`,
+			[]any{names},
+		},
 		{"ListReadsNoSegmentsBehindTheBudget", 1600, nil, `SELECT meta FROM queen.log_pop_list_v1('q', 'g', $1, 4, 60, 'w', false, 0)`, []any{names}},
 		{"ListInTheMiddleOfABacklog", 200, []string{"log_segments_pkey"}, `SELECT meta FROM queen.log_pop_list_v1('q', 'g', '{deep}', 20, 60, 'w', false, 0)`, nil},
 		{"SpecificInTheMiddleOfABacklog", 200, []string{"log_segments_pkey"}, `SELECT meta FROM queen.log_pop_specific_bin_v1('q', 'deep', 'g', 20, 60, 'w', false)`, nil},
 		{"FirstContactWithABacklog", 200, []string{"log_segments_pkey"}, `SELECT meta FROM queen.log_pop_list_v1('q', 'h', '{deep}', 20, 60, 'w', false, 0)`, nil},
-		{"ReseedOfTheWindow", 4000, []string{"idx_log_partitions_queue_write"},
-			`SELECT r_id FROM queen.log_hotlist_reseed_window_v1('q', 'g', $1, 1000, $2, $3)`, []any{uuid.Nil, defaultTenant, time.Now().Add(-time.Minute)}},
+		{
+			"ReseedOfTheWindow", 4000,
+			[]string{"idx_log_partitions_queue_write"},
+			`SELECT r_id FROM queen.log_hotlist_reseed_window_v1('q', 'g', $1, 1000, $2, $3)`,
+			[]any{uuid.Nil, defaultTenant, time.Now().Add(-time.Minute)},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			blocks, indexes := requireIndexed(t, r.call(t, tc.sql, tc.args...))

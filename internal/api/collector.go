@@ -32,7 +32,7 @@ var (
 	ackBatches     = engineDesc("queen_ack_delivered_batches", "Delivered batches remembered until they are acknowledged.")
 	ackBytes       = engineDesc("queen_ack_delivered_batches_bytes", "Memory of the delivered batches remembered.")
 	ackFailures    = engineDesc("queen_ack_flush_failures_total", "Common commits of acknowledgements that failed.")
-	longPolls      = engineDesc("queen_parked_long_polls", "Long polls that wait for a queue.", "queue")
+	longPolls      = engineDesc("queen_parked_long_polls", "Long polls that wait for a queue; the queues beyond 1000 are summed up as other.", "queue")
 )
 
 // laneNames are the values of the lane label.
@@ -97,10 +97,32 @@ func (c engineCollector) Collect(metrics chan<- prometheus.Metric) {
 		gauge(ackBytes, float64(stats.RegistryBytes))
 	}
 	if c.deps.LongPolls != nil {
-		for queue, waiting := range c.deps.LongPolls() {
+		for queue, waiting := range capPolls(c.deps.LongPolls()) {
 			gauge(longPolls, float64(waiting), queue)
 		}
 	}
+}
+
+// capPolls sums up all but the queues with the most polls.
+func capPolls(polls map[string]int) map[string]int {
+	if len(polls) <= maxQueueSeries {
+		return polls
+	}
+	type waiting struct {
+		queue string
+		n     int
+	}
+	all := make([]waiting, 0, len(polls))
+	for queue, n := range polls {
+		all = append(all, waiting{queue, n})
+	}
+	all = foldBeyond(all, func(w *waiting) *string { return &w.queue }, func(w *waiting) float64 { return float64(w.n) },
+		func(sum, w *waiting) { sum.n += w.n })
+	capped := make(map[string]int, len(all))
+	for _, w := range all {
+		capped[w.queue] = w.n
+	}
+	return capped
 }
 
 // roundTrip estimates a quantile in milliseconds: it lies in the bucket where that share of the calls is reached, as far

@@ -44,7 +44,8 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, []byte(`{"status":"ok","engine":"`+engineName+`"}`))
 }
 
-// readyz runs every check and answers 503 when one fails: {"ready": bool, "checks": {name: "ok" or the reason}}.
+// readyz runs every check and answers 503 when one that is not advisory fails: {"ready": bool, "checks": {name: "ok" or the
+// reason}}.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), healthTimeout)
 	defer cancel()
@@ -69,6 +70,10 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 		reason := ""
 		if err := check.Run(ctx); err != nil {
 			reason = err.Error()
+		}
+		if check.Advisory && reason != "" {
+			answer.Checks[check.Name] = reason
+			continue
 		}
 		note(check.Name, reason)
 	}

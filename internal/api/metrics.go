@@ -70,6 +70,12 @@ func newMetrics(reg *prometheus.Registry, s *Server) *metrics {
 		m.answers[&routes[i]] = classes
 	}
 	reg.MustRegister(engineCollector{&s.deps})
+	if s.deps.Cluster != nil {
+		reg.MustRegister(&clusterCollector{read: s.deps.Cluster})
+	}
+	if s.deps.Upkeep != nil {
+		reg.MustRegister(upkeepCollector{s.deps.Upkeep})
+	}
 	return m
 }
 

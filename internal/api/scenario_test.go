@@ -265,9 +265,14 @@ func TestScenarios(t *testing.T) {
 		{name: "HealthHead", method: "HEAD", path: "/health", status: 200, exact: ""},
 		{name: "Livez", method: "GET", path: "/livez", world: world{ping: func() error { panic("must not be called") }, stopping: true}, status: 200, exact: `{"status":"ok"}`},
 		{name: "Status", method: "GET", path: "/status", world: world{ping: func() error { panic("must not be called") }}, status: 200, exact: `{"status":"ok","engine":"segments-rust"}`},
-		{name: "Readyz", method: "GET", path: "/readyz", world: world{checks: []Check{{"schema", func(context.Context) error { return nil }}}}, status: 200, exact: `{"ready":true,"checks":{"database":"ok","running":"ok","schema":"ok"}}`},
+		{name: "Readyz", method: "GET", path: "/readyz", world: world{checks: []Check{{Name: "schema", Run: func(context.Context) error { return nil }}}}, status: 200, exact: `{"ready":true,"checks":{"database":"ok","running":"ok","schema":"ok"}}`},
 		{
-			name: "ReadyzNot", method: "GET", path: "/readyz", world: world{ping: func() error { return wrapped(pg.ErrUnavailable) }, stopping: true, checks: []Check{{"schema", func(context.Context) error { return errors.New("not applied") }}}}, status: 503,
+			name: "ReadyzAdvisory", method: "GET", path: "/readyz",
+			world:  world{checks: []Check{{Name: "metrics", Advisory: true, Run: func(context.Context) error { return errors.New("late") }}}},
+			status: 200, exact: `{"ready":true,"checks":{"database":"ok","metrics":"late","running":"ok"}}`,
+		},
+		{
+			name: "ReadyzNot", method: "GET", path: "/readyz", world: world{ping: func() error { return wrapped(pg.ErrUnavailable) }, stopping: true, checks: []Check{{Name: "schema", Run: func(context.Context) error { return errors.New("not applied") }}}}, status: 503,
 			contains: []string{`"ready":false`, `"schema":"not applied"`, `"database":"the database is unavailable`, `"running":"the broker is stopping"`}, lacks: []string{"hunter2"},
 		},
 		{name: "Metrics", method: "GET", path: "/metrics", status: 200, contains: []string{`"uptime":0,"requests":{"total":0,"rate":0}`, `"database":{"poolSize":160,"idleConnections":7,"waitingRequests":1}`, `"arrayBuffers":0`, `"cpu":{"user":0,"system":0}`}},

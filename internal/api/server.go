@@ -80,6 +80,8 @@ type Check struct {
 	Name string
 	// Run returns nil when the condition holds. Its error text is shown to the caller: keep it free of secrets.
 	Run func(ctx context.Context) error
+	// Advisory conditions are shown and do not decide: a broker whose statistics are late still serves.
+	Advisory bool
 }
 
 // Deps are the parts that the routes call. Pusher, Popper, Acker, Transactor and Store are required.
@@ -106,6 +108,10 @@ type Deps struct {
 	PopStats  func() pop.Stats
 	AckStats  func() ack.Stats
 	LongPolls func() map[string]int
+	// Cluster reads what all brokers reported to the database, and Upkeep gives the figures of the background loops, for the
+	// metrics. Nil leaves their families out.
+	Cluster func(ctx context.Context) (pg.ClusterMetrics, error)
+	Upkeep  func() UpkeepFigures
 	// Registry collects the metrics of /metrics/prometheus; the API registers its own families in it. Nil makes a new one.
 	Registry *prometheus.Registry
 }

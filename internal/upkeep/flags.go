@@ -23,7 +23,7 @@ type Flags struct {
 	changed  func()
 	log      *slog.Logger
 
-	popsPaused atomic.Bool
+	popsPaused, pushesPaused atomic.Bool
 }
 
 // NewFlags makes the loop. changed is called after a pass that found the pop switch turned, so that parked pops look again; it
@@ -35,12 +35,16 @@ func NewFlags(store FlagStore, interval time.Duration, changed func(), log *slog
 // PopsPaused tells whether pops are switched off for maintenance, as of the last pass.
 func (f *Flags) PopsPaused() bool { return f.popsPaused.Load() }
 
+// PushesPaused tells whether pushes are switched to maintenance, as of the last pass.
+func (f *Flags) PushesPaused() bool { return f.pushesPaused.Load() }
+
 // Step reads the switches once and tells whether the pop switch turned.
 func (f *Flags) Step(ctx context.Context) (turned bool, err error) {
-	_, pops, err := f.store.SystemFlags(ctx)
+	pushes, pops, err := f.store.SystemFlags(ctx)
 	if err != nil {
 		return false, err
 	}
+	f.pushesPaused.Store(pushes)
 	if f.popsPaused.Swap(pops) == pops {
 		return false, nil
 	}
