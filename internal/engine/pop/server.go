@@ -16,6 +16,16 @@ import (
 // ErrUndecodable says that an auto-ack pop was rolled back because a stored segment could not be read. Nothing was acknowledged.
 var ErrUndecodable = errors.New("stored segment cannot be decoded")
 
+// ErrKeyMissing says that the messages are encrypted and this broker has no key at all. Nothing stays leased.
+var ErrKeyMissing = errors.New("the messages of the queue are encrypted and this broker has no key: set QUEEN_ENCRYPTION_KEY on every broker")
+
+// An Opener decrypts payloads. It is asked from many requests at a time.
+type Opener interface {
+	// Open returns the payload inside an envelope. flagged says that the stored message is marked as encrypted; without it the
+	// payload is only tried, and comes back as it is when it is no envelope. An error leaves the payload as it was stored.
+	Open(payload []byte, flagged bool) ([]byte, error)
+}
+
 // answerGrace is how long after a long poll's deadline its last look may still take. Clients give up 5 s after the deadline.
 const answerGrace = 3 * time.Second
 
@@ -33,6 +43,10 @@ type Config struct {
 	// Delivered hears of every leased batch before it is sent, so that the ack of all of it can be recognised. It must not
 	// block. Nil tells nobody.
 	Delivered func(Delivery)
+	// Opener decrypts. Nil has no key: encrypted messages are not delivered, see ErrKeyMissing.
+	Opener Opener
+	// Sniff shows every payload to the opener, not only those marked as encrypted.
+	Sniff bool
 	// Log takes what an operator must know, such as segments that cannot be read. Nil drops it.
 	Log *slog.Logger
 }
@@ -59,6 +73,7 @@ type Server struct {
 type counters struct {
 	parked                                                atomic.Int64
 	requests, messages, empty, targeted, wildcard, broken atomic.Int64
+	sealed                                                atomic.Int64
 }
 
 // Stats are figures since the server was made, except Parked.
@@ -71,6 +86,8 @@ type Stats struct {
 	Targeted, Wildcard int64
 	// Undecodable counts stored segments that could not be read, once per attempt.
 	Undecodable int64
+	// Undecryptable counts messages that were delivered as the envelope they are stored in, because no key opens it.
+	Undecryptable int64
 }
 
 // New returns a server that claims through db, wakes from gates and takes slots of the Pop and Ack lanes.
@@ -113,6 +130,8 @@ func (s *Server) Stats() Stats {
 		Targeted:    s.counts.targeted.Load(),
 		Wildcard:    s.counts.wildcard.Load(),
 		Undecodable: s.counts.broken.Load(),
+
+		Undecryptable: s.counts.sealed.Load(),
 	}
 }
 
