@@ -164,6 +164,14 @@ func TestPopPlans(t *testing.T) {
 			`SELECT meta FROM queen.log_pop_list_v1('q', 'g', $1, 10000, 60, 'w', false, 0)`,
 			[]any{names},
 		},
+		{
+			"ReadyOf64", 4000,
+			[]string{"log_partitions_queue_id_name_key", "log_consumers_pkey", "log_segments_pkey"},
+			`SELECT r_ord FROM queen.log_pop_ready_v1('q', 'g', $1, 1000, 60, 'w', false, 0)`,
+			[]any{names},
+		},
+		{"ReadyReadsNoSegmentsBehindTheBudget", 1600, nil, `SELECT r_ord FROM queen.log_pop_ready_v1('q', 'g', $1, 4, 60, 'w', false, 0)`, []any{names}},
+		{"ReadyInTheMiddleOfABacklog", 100, []string{"log_segments_pkey"}, `SELECT r_ord FROM queen.log_pop_ready_v1('q', 'g', '{deep}', 20, 60, 'w', false, 0)`, nil},
 		{"ListReadsNoSegmentsBehindTheBudget", 1600, nil, `SELECT meta FROM queen.log_pop_list_v1('q', 'g', $1, 4, 60, 'w', false, 0)`, []any{names}},
 		{"ListInTheMiddleOfABacklog", 200, []string{"log_segments_pkey"}, `SELECT meta FROM queen.log_pop_list_v1('q', 'g', '{deep}', 20, 60, 'w', false, 0)`, nil},
 		{"SpecificInTheMiddleOfABacklog", 200, []string{"log_segments_pkey"}, `SELECT meta FROM queen.log_pop_specific_bin_v1('q', 'deep', 'g', 20, 60, 'w', false)`, nil},
@@ -229,6 +237,8 @@ func TestPopPlansMadeOnEmptyTablesStayGood(t *testing.T) {
 		`SELECT meta FROM queen.log_pop_specific_bin_v1('q', 'p1', 'g', 20, 60, 'w', false)`:   nil,
 		`SELECT meta FROM queen.log_pop_wildcard_bin_v1('q', 'g', 1000, 60, 'w', false, 4)`:    nil,
 		`SELECT meta FROM queen.log_pop_list_v1('q', 'new', $1, 1000, 60, 'w', false, 0)`:      {[]string{"p1", "p2", "p3"}},
+		`SELECT r_ord FROM queen.log_pop_ready_v1('q', 'g', $1, 1000, 60, 'w', false, 0)`:      {[]string{"p1", "p2", "p3"}},
+		`SELECT r_ord FROM queen.log_pop_ready_v1('q', 'newer', $1, 1000, 60, 'w', false, 0)`:  {[]string{"p1", "p2", "p3"}},
 		`SELECT meta FROM queen.log_pop_specific_bin_v1('q', 'p1', 'new', 20, 60, 'w', false)`: nil,
 	}
 	for sql, args := range calls {

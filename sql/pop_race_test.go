@@ -40,6 +40,10 @@ func everyPop(t *testing.T, f func(t *testing.T, l popLog, pop func(q pgxQuerier
 			s, _, _ := popList(t, q, "q", []string{"p"}, c)
 			return s
 		},
+		"Ready": func(t tester, q pgxQuerier, c popCall) []taken {
+			s, _ := popReady(t, q, "q", []string{"p"}, c)
+			return s
+		},
 		"Wildcard": func(t tester, q pgxQuerier, c popCall) []taken { s, _ := popWildcard(t, q, "q", c); return s },
 		"Discover": func(t tester, q pgxQuerier, c popCall) []taken { s, _ := popDiscover(t, q, "ns", "", c); return s },
 	} {

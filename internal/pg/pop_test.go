@@ -18,7 +18,7 @@ func TestPop(t *testing.T) {
 	t.Parallel()
 	// Every kind of pop delivers the same batch.
 	kinds := map[string]func(*pg.DB, context.Context, pg.PopRequest) (pg.Claim, error){
-		"Wildcard": (*pg.DB).PopWildcard, "Specific": (*pg.DB).PopSpecific, "Discover": (*pg.DB).PopDiscover, "List": (*pg.DB).PopList,
+		"Wildcard": (*pg.DB).PopWildcard, "Specific": (*pg.DB).PopSpecific, "Discover": (*pg.DB).PopDiscover, "List": (*pg.DB).PopList, "Ready": (*pg.DB).PopReady,
 	}
 	request := func() pg.PopRequest {
 		r := popRequest("orders.new", "w")

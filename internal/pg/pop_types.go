@@ -31,9 +31,9 @@ type PopRequest struct {
 	MaxPartitions int
 	// SubMode ("all" or "new") and SubFrom ("", "now" or RFC 3339) seed a missing cursor only.
 	SubMode, SubFrom string
-	// Candidates are the partition names PopList tries, in order.
+	// Candidates are the partition names PopList and PopReady try, in order; for PopReady without repetitions.
 	Candidates []string
-	// SkipWindow tells PopList that the caller has applied the queue's windowBuffer itself.
+	// SkipWindow tells PopList and PopReady that the caller has applied the queue's windowBuffer itself.
 	SkipWindow bool
 	// Accept, when set together with AutoAck, sees the claim before it is committed. Its error rolls the claim back and is
 	// returned, so that messages that cannot be rendered or sent are not acknowledged.
@@ -43,7 +43,7 @@ type PopRequest struct {
 // A Claim is what one pop call took.
 type Claim struct {
 	Partitions []ClaimedPartition
-	// States holds one verdict per evaluated candidate; PopList only.
+	// States holds one verdict per evaluated candidate; PopList and PopReady only. PopReady's come with those that yielded first.
 	States []CandidateState
 }
 
@@ -67,19 +67,29 @@ type ClaimedSegment struct {
 // CandidateVerdict is PopList's word on one candidate.
 type CandidateVerdict string
 
-// The verdicts on a candidate. A candidate that was not reached gets none.
+// The verdicts on a candidate. A candidate that was not reached gets none. PopList says "leased" for the last three.
 const (
-	CandidateTook   CandidateVerdict = "took"
+	CandidateTook  CandidateVerdict = "took"
+	CandidateEmpty CandidateVerdict = "empty"
+	// CandidateLeased is held by another worker.
 	CandidateLeased CandidateVerdict = "leased"
-	CandidateEmpty  CandidateVerdict = "empty"
+	// CandidateRaced was locked by another claim, or could not be looked at for another passing reason.
+	CandidateRaced CandidateVerdict = "raced"
+	// CandidateDeferred has messages that are not visible yet (delayedProcessing, windowBuffer).
+	CandidateDeferred CandidateVerdict = "deferred"
 )
 
-// A CandidateState is one verdict of PopList.
+// A CandidateState is one verdict of PopList or PopReady.
 type CandidateState struct {
 	Partition string
 	Verdict   CandidateVerdict
-	// LastOffset is the partition's head, read after the claim, when the verdict is CandidateTook.
+	// LastOffset is the partition's head when the verdict is CandidateTook: read after the claim by PopList, as the claim saw it
+	// by PopReady.
 	LastOffset int64
-	// Until is when it is worth looking again, when the verdict is CandidateLeased.
+	// Until is when it is worth looking again, when the verdict is CandidateLeased. PopList only.
 	Until time.Time
+	// Index is the position among the candidates, and Wait how long it is not worth looking again, when the verdict is
+	// CandidateLeased, CandidateRaced or CandidateDeferred. PopReady only.
+	Index int
+	Wait  time.Duration
 }

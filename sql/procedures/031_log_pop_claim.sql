@@ -44,6 +44,48 @@ AS $$
                       LIMIT 1), p_last_offset)
 $$;
 
+-- log_pop_first_contact_v1: create the cursors of a group on partitions where it has none. A subscription record decides where they start,
+-- else what the pop asks for: p_sub_mode, p_sub_from as log_pop_v1; an unreadable start is ignored.
+--   p_pids  partition ids, of any queues
+-- The try-lock keeps pops from queueing behind each other's insert of the same row: what another session is creating is passed over.
+-- Locks: per row an advisory lock (try), then log_consumers inserts ascending by partition id. A caller holds no cursor yet.
+-- Called by: log_pop_claim_v1, log_pop_ready_v1.
+CREATE OR REPLACE FUNCTION queen.log_pop_first_contact_v1(p_pids UUID[], p_group TEXT, p_sub_mode TEXT, p_sub_from TEXT)
+RETURNS VOID
+LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+AS $$
+DECLARE
+    v_mode  TEXT;
+    v_since TIMESTAMPTZ;
+BEGIN
+    IF p_group <> '__QUEUE_MODE__' THEN
+        SELECT s.r_mode, s.r_at INTO v_mode, v_since FROM queen.log_pop_subscription_v1(p_sub_mode, p_sub_from) s;
+        IF v_mode = 'invalid' THEN
+            v_mode := CASE WHEN p_sub_mode = 'new' THEN 'new' ELSE 'all' END;
+        END IF;
+    END IF;
+    INSERT INTO queen.log_consumers (partition_id, consumer_group, committed)
+    SELECT x.id, p_group,
+           CASE WHEN x.since IS NOT NULL THEN queen.log_pop_seed_at_v1(x.id, x.log_start, x.last_offset, x.since)
+                WHEN v_mode = 'new' THEN x.last_offset
+                ELSE -1 END
+      FROM (SELECT p.id, p.log_start, p.last_offset,
+                   CASE WHEN p_group <> '__QUEUE_MODE__' THEN COALESCE(m.subscription_timestamp, v_since) END AS since
+              FROM unnest(p_pids) AS u(pid)
+              JOIN queen.log_partitions p ON p.id = u.pid
+              JOIN queen.queues q ON q.id = p.queue_id
+              LEFT JOIN queen.consumer_groups_metadata m
+                ON m.tenant_id = q.tenant_id AND m.consumer_group = p_group AND m.queue_id = p.queue_id
+               AND m.partition_name = '' AND m.namespace = '' AND m.task = ''
+             WHERE pg_try_advisory_xact_lock(hashtextextended(u.pid::TEXT || '/' || p_group, 42))) x
+     ORDER BY x.id
+    ON CONFLICT DO NOTHING;
+END $$;
+
 -- log_pop_claim_v1: log_pop_v1 for many candidates at once, in candidate order, under one budget.
 --   p_pids            partition ids in the order in which they may take; NULLs and repetitions are passed over
 --   p_budget          most messages of the whole call; NULL and values below 1 act as 1. It is also spent with the
@@ -85,7 +127,6 @@ DECLARE
     c_ord      INTEGER[];
     c_pid      UUID[];
     c_name     TEXT[];
-    c_queue_id UUID[];
     c_queue    TEXT[];
     c_last     BIGINT[];
     c_start    BIGINT[];
@@ -107,8 +148,6 @@ DECLARE
     v_more     BOOLEAN;
     v_taken    BIGINT;
     v_bytes    BIGINT;
-    v_mode     TEXT;
-    v_since    TIMESTAMPTZ;
     -- Rows held by this round, parallel arrays in candidate order.
     h_idx      INTEGER[];
     h_pid      UUID[];
@@ -147,10 +186,10 @@ BEGIN
     r_took := '{}';
     r_reached := COALESCE(array_length(p_pids, 1), 0);
 
-    SELECT array_agg(x.ord), array_agg(x.id), array_agg(x.name), array_agg(x.queue_id), array_agg(x.queue), array_agg(x.last_offset),
+    SELECT array_agg(x.ord), array_agg(x.id), array_agg(x.name), array_agg(x.queue), array_agg(x.last_offset),
            array_agg(x.log_start), array_agg(x.lease), array_agg(x.deadline), array_agg(x.is_new), array_agg(x.estimate)
-      INTO c_ord, c_pid, c_name, c_queue_id, c_queue, c_last, c_start, c_lease, c_deadline, c_new, c_estimate
-      FROM (SELECT u.ord::INTEGER AS ord, p.id, p.name, p.queue_id, q.name AS queue, p.last_offset, p.log_start,
+      INTO c_ord, c_pid, c_name, c_queue, c_last, c_start, c_lease, c_deadline, c_new, c_estimate
+      FROM (SELECT u.ord::INTEGER AS ord, p.id, p.name, q.name AS queue, p.last_offset, p.log_start,
                    CASE WHEN p_own_lease THEN COALESCE(NULLIF(p_lease_seconds, 0), q.lease_time, 60)
                         ELSE COALESCE(p_lease_seconds, 60) END AS lease,
                    CASE WHEN q.delayed_processing > 0 THEN v_now - make_interval(secs => q.delayed_processing) END AS deadline,
@@ -185,28 +224,8 @@ BEGIN
 
         -- First contact. Creating comes before claiming: an insert may wait for another creator, a claim never waits.
         IF TRUE = ANY (c_new[v_from:v_to]) THEN
-            IF v_mode IS NULL AND p_group <> '__QUEUE_MODE__' THEN
-                SELECT s.r_mode, s.r_at INTO v_mode, v_since FROM queen.log_pop_subscription_v1(p_sub_mode, p_sub_from) s;
-                IF v_mode = 'invalid' THEN
-                    v_mode := CASE WHEN p_sub_mode = 'new' THEN 'new' ELSE 'all' END;
-                END IF;
-            END IF;
-            INSERT INTO queen.log_consumers (partition_id, consumer_group, committed)
-            SELECT x.pid, p_group,
-                   CASE WHEN x.since IS NOT NULL THEN queen.log_pop_seed_at_v1(x.pid, x.log_start, x.last_offset, x.since)
-                        WHEN v_mode = 'new' THEN x.last_offset
-                        ELSE -1 END
-              FROM (SELECT u.pid, u.log_start, u.last_offset,
-                           CASE WHEN p_group <> '__QUEUE_MODE__' THEN COALESCE(m.subscription_timestamp, v_since) END AS since
-                      FROM unnest(c_pid[v_from:v_to], c_queue_id[v_from:v_to], c_start[v_from:v_to], c_last[v_from:v_to],
-                                  c_new[v_from:v_to]) AS u(pid, queue_id, log_start, last_offset, is_new)
-                      JOIN queen.queues q ON q.id = u.queue_id
-                      LEFT JOIN queen.consumer_groups_metadata m
-                        ON m.tenant_id = q.tenant_id AND m.consumer_group = p_group AND m.queue_id = u.queue_id
-                       AND m.partition_name = '' AND m.namespace = '' AND m.task = ''
-                     WHERE u.is_new AND pg_try_advisory_xact_lock(hashtextextended(u.pid::TEXT || '/' || p_group, 42))) x
-             ORDER BY x.pid
-            ON CONFLICT DO NOTHING;
+            PERFORM queen.log_pop_first_contact_v1((SELECT array_agg(u.pid) FROM unnest(c_pid[v_from:v_to], c_new[v_from:v_to]) AS u(pid, is_new)
+                                                     WHERE u.is_new), p_group, p_sub_mode, p_sub_from);
         END IF;
 
         SELECT array_agg(x.idx), array_agg(x.partition_id), array_agg(x.wanted), array_agg(x.pending), array_agg(x.deadline),
@@ -510,6 +529,7 @@ END $$;
 
 GRANT EXECUTE ON FUNCTION queen.log_pop_subscription_v1(TEXT, TEXT) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_pop_seed_at_v1(UUID, BIGINT, BIGINT, TIMESTAMPTZ) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_pop_first_contact_v1(UUID[], TEXT, TEXT, TEXT) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_pop_claim_v1(UUID[], TEXT, INTEGER, INTEGER, BOOLEAN, TEXT, BOOLEAN, INTEGER, TEXT, TEXT, BOOLEAN) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_pop_register_v1(UUID[], TEXT, TEXT, TEXT, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_pop_scan_v1(UUID[], BOOLEAN, TEXT, INTEGER, INTEGER, TEXT, BOOLEAN, INTEGER, TEXT, TEXT, UUID) TO PUBLIC;

@@ -1,0 +1,180 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+const (
+	popReady = `SELECT r_ord, r_verdict, r_partition, r_last_offset, r_wait_ms, r_base, r_start, r_take, r_created_at, r_blob
+FROM queen.log_pop_ready_v1($1::text, $2::text, $3::text[], $4::int, $5::int, $6::text, $7::boolean, $8::int, $9::text, $10::text, $11::boolean, $12::uuid)`
+	groupRegistered = `SELECT EXISTS (SELECT 1 FROM queen.consumer_groups_metadata AS m JOIN queen.queues AS q ON q.id = m.queue_id
+WHERE q.tenant_id = $1::uuid AND q.name = $2::text AND m.tenant_id = q.tenant_id AND m.consumer_group = $3::text
+  AND m.partition_name = '' AND m.namespace = '' AND m.task = '')`
+	pendingFull   = `SELECT r_id, r_name FROM queen.log_hotlist_reseed_v1($1::text, $2::text, $3::uuid, $4::int, $5::uuid)`
+	pendingRecent = `SELECT r_id, r_name FROM queen.log_hotlist_reseed_window_v1($1::text, $2::text, $3::uuid, $4::int, $5::uuid,
+clock_timestamp() - make_interval(secs => $6::float8))`
+)
+
+// PopReady claims messages of the partitions r.Candidates, which the caller believes to have some, in that order. It says about each that
+// it reached what it found; those without a word are to be tried again. It is the cheapest pop when the belief is right.
+func (db *DB) PopReady(ctx context.Context, r PopRequest) (Claim, error) {
+	args := []any{
+		r.Queue, r.Group, r.Candidates, clampInt32(r.Budget), clampInt32(r.LeaseSeconds), r.Worker, r.AutoAck,
+		clampInt32(r.MaxPartitions), r.SubMode, r.SubFrom, r.SkipWindow, uuidArgument(r.Tenant),
+	}
+	var claim Claim
+	err := db.run(ctx, "pop ready partitions", repeatVanished, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		if !r.AutoAck || r.Accept == nil {
+			claim, err = readReady(ctx, conn, r, args)
+			return err
+		}
+		return db.inTransaction(ctx, conn, func(tx pgx.Tx) error {
+			claim, err = readReady(ctx, tx, r, args)
+			if err != nil || len(claim.Partitions) == 0 {
+				return err
+			}
+			return r.Accept(claim)
+		})
+	})
+	if err != nil {
+		return Claim{}, err
+	}
+	return claim, nil
+}
+
+// A rowReader runs a query; a connection and a transaction are one.
+type rowReader interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// readReady turns the rows of log_pop_ready_v1 into a claim.
+func readReady(ctx context.Context, from rowReader, r PopRequest, args []any) (Claim, error) {
+	rows, err := from.Query(ctx, popReady, args...)
+	if err != nil {
+		return Claim{}, err
+	}
+	defer rows.Close()
+	claim := Claim{States: make([]CandidateState, 0, len(r.Candidates))}
+	for rows.Next() {
+		var (
+			ord              int
+			verdict          CandidateVerdict
+			partition        pgtype.UUID
+			last, wait, base pgtype.Int8
+			start, take      pgtype.Int4
+			createdAt        pgtype.Timestamptz
+			blob             []byte
+		)
+		if err := rows.Scan(&ord, &verdict, &partition, &last, &wait, &base, &start, &take, &createdAt, &blob); err != nil {
+			return Claim{}, err
+		}
+		if ord < 1 || ord > len(r.Candidates) {
+			return Claim{}, fmt.Errorf("%w: a verdict on no candidate", ErrMalformedAnswer)
+		}
+		n := len(claim.States)
+		if n == 0 || claim.States[n-1].Index != ord-1 {
+			claim.States = append(claim.States, CandidateState{Partition: r.Candidates[ord-1], Verdict: verdict, LastOffset: last.Int64, Index: ord - 1, Wait: time.Duration(wait.Int64) * time.Millisecond})
+			if verdict == CandidateTook {
+				claim.Partitions = append(claim.Partitions, ClaimedPartition{Queue: r.Queue, Partition: r.Candidates[ord-1], PartitionID: partition.Bytes})
+			}
+		}
+		switch verdict {
+		case CandidateTook:
+			if !partition.Valid || !last.Valid || !base.Valid || base.Int64 < 0 || !start.Valid || start.Int32 < 0 || !take.Valid || take.Int32 < 1 || !createdAt.Valid || len(blob) == 0 {
+				return Claim{}, fmt.Errorf("%w: a claimed segment without a position or frames", ErrMalformedAnswer)
+			}
+			taken := &claim.Partitions[len(claim.Partitions)-1]
+			taken.Segments = append(taken.Segments, ClaimedSegment{Base: base.Int64, StartIndex: int(start.Int32), Take: int(take.Int32), CreatedAt: createdAt.Time.UTC(), Blob: blob})
+		case CandidateLeased, CandidateRaced, CandidateDeferred, CandidateEmpty:
+		default:
+			return Claim{}, fmt.Errorf("%w: unknown verdict %q", ErrMalformedAnswer, verdict)
+		}
+	}
+	return claim, rows.Err()
+}
+
+// GroupRegistered says whether a group has its subscription record on a queue, so that its cursors are seeded.
+func (db *DB) GroupRegistered(ctx context.Context, tenant uuid.UUID, queue, group string) (bool, error) {
+	registered := false
+	err := db.run(ctx, "look for a subscription record", repeatConflicts, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, groupRegistered, uuidArgument(tenant), queue, group).Scan(&registered)
+	})
+	return registered, err
+}
+
+// A PendingPage asks for partitions that have messages for a group.
+type PendingPage struct {
+	Tenant       uuid.UUID
+	Queue, Group string
+	// After is the id of the last partition of the page before, the nil UUID at the beginning.
+	After uuid.UUID
+	// Limit is the most partitions of the page.
+	Limit int
+	// Window leaves out partitions that were last written to longer ago; 0 looks at all.
+	Window time.Duration
+}
+
+// Pending returns names of partitions that probably have messages for the group, ascending by id, and the id of the last one. Leased
+// ones count. Fewer than the limit means that there are no more.
+func (db *DB) Pending(ctx context.Context, page PendingPage) (names []string, last uuid.UUID, err error) {
+	query, args := pendingFull, []any{page.Queue, page.Group, uuidArgument(page.After), clampInt32(page.Limit), uuidArgument(page.Tenant)}
+	if page.Window > 0 {
+		query, args = pendingRecent, append(args, page.Window.Seconds())
+	}
+	err = db.run(ctx, "list pending partitions", repeatConflicts, func(ctx context.Context, conn *pgx.Conn) error {
+		names, last = nil, page.After
+		rows, err := conn.Query(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		var id pgtype.UUID
+		var name string
+		_, err = pgx.ForEachRow(rows, []any{&id, &name}, func() error {
+			names, last = append(names, name), id.Bytes
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, uuid.Nil, err
+	}
+	return names, last, nil
+}
+
+// A HotListRepair says that a seek or a delete gave groups work that no push announces.
+type HotListRepair struct {
+	ID     int64
+	Tenant uuid.UUID
+	// Queue is "" for all queues of the tenant, Group "" for all groups. A queue that is gone again is left out of the list.
+	Queue, Group string
+}
+
+// HotListRepairs returns the repairs of the last ten minutes.
+func (db *DB) HotListRepairs(ctx context.Context) ([]HotListRepair, error) {
+	var repairs []HotListRepair
+	err := db.run(ctx, "read hot list repairs", repeatConflicts, func(ctx context.Context, conn *pgx.Conn) error {
+		repairs = nil
+		rows, err := conn.Query(ctx, `SELECT r.id, r.tenant_id, COALESCE(q.name, ''), COALESCE(r.consumer_group, '')
+FROM queen.hotlist_repairs AS r LEFT JOIN queen.queues AS q ON q.id = r.queue_id
+WHERE r.created_at > clock_timestamp() - interval '10 minutes' AND (r.queue_id IS NULL OR q.id IS NOT NULL)
+ORDER BY r.id`)
+		if err != nil {
+			return err
+		}
+		var one HotListRepair
+		var tenant pgtype.UUID
+		_, err = pgx.ForEachRow(rows, []any{&one.ID, &tenant, &one.Queue, &one.Group}, func() error {
+			one.Tenant = tenant.Bytes
+			repairs = append(repairs, one)
+			return nil
+		})
+		return err
+	})
+	return repairs, err
+}

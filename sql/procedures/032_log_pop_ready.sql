@@ -1,0 +1,234 @@
+-- The pop of the broker's hot list: named candidates, rows instead of JSON, one statement in the common case.
+--
+-- It follows the rule of log_pop_v1. What it does not do itself (delayed or windowed queues, cursors to be sealed) it hands to
+-- log_pop_claim_v1. TestPopReadyEqualsTheList holds it against log_pop_list_v1 on random states.
+
+-- log_pop_ready_v1: claim from a list of candidate partitions that the caller believes to have messages.
+--   p_partitions  different partition names of one queue, in the order in which they may take; NULL acts as empty
+--   the others    as log_pop_list_v1
+-- Returns the segments taken, partitions in candidate order, then one verdict per other candidate that was tried:
+--   r_ord      the candidate, from 1
+--   r_verdict  'took'      r_partition is its id, r_last_offset its head as the claim saw it; one row per segment in r_base, r_start,
+--                          r_take, r_created_at, r_blob, ascending
+--              'leased'    somebody else holds it, r_wait_ms is how long
+--              'raced'     a claim lost a race, since an auto-ack winner shows no lease; worth another look in r_wait_ms
+--              'deferred'  the first pending message becomes visible in r_wait_ms (delayed_processing, window_buffer)
+--              'empty'     nothing pending, or no such partition
+-- Candidates behind the end of the budget, of log_pop_max_bytes_v1 or of the cap have no row: they are to be asked about again. One that is to be sealed is 'raced'
+-- when others yielded.
+-- An unknown queue: every candidate is empty.
+-- The claim is one statement: cursors are locked, segments read and cursors moved under one snapshot. A cursor that another pop moved
+-- after that snapshot is re-read by the lock; the segments of the snapshot are a prefix of what there is, because a partition's
+-- commits are serialized. So a batch never begins before the cursor and never passes an offset that was not read.
+-- Offsets are taken to be dense above log_start: where they are not, a batch is shorter than its budget.
+-- Locks: as log_pop_first_contact_v1, then log_consumers rows of the candidates, SKIP LOCKED. Called by: pg.PopReady.
+DO $$
+BEGIN
+    IF pg_catalog.pg_get_function_result(to_regprocedure(
+           'queen.log_pop_ready_v1(text,text,text[],integer,integer,text,boolean,integer,text,text,boolean,uuid)'))
+       <> 'TABLE(r_ord integer, r_verdict text, r_partition uuid, r_last_offset bigint, r_wait_ms bigint, r_base bigint, r_start integer, r_take integer, r_created_at timestamp with time zone, r_blob bytea)' THEN
+        DROP FUNCTION queen.log_pop_ready_v1(TEXT, TEXT, TEXT[], INTEGER, INTEGER, TEXT, BOOLEAN, INTEGER, TEXT, TEXT, BOOLEAN, UUID);
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION queen.log_pop_ready_v1(
+    p_queue TEXT, p_group TEXT, p_partitions TEXT[], p_budget INTEGER, p_lease_seconds INTEGER, p_worker TEXT, p_auto_ack BOOLEAN,
+    p_max_partitions INTEGER, p_sub_mode TEXT DEFAULT 'all', p_sub_from TEXT DEFAULT '', p_skip_window BOOLEAN DEFAULT FALSE,
+    p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
+RETURNS TABLE (r_ord INTEGER, r_verdict TEXT, r_partition UUID, r_last_offset BIGINT, r_wait_ms BIGINT, r_base BIGINT, r_start INTEGER,
+               r_take INTEGER, r_created_at TIMESTAMPTZ, r_blob BYTEA)
+LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+AS $$
+DECLARE
+    v_now     TIMESTAMPTZ := clock_timestamp();
+    v_left    BIGINT := GREATEST(p_budget, 1);
+    v_cap     BIGINT := CASE WHEN p_max_partitions > 0 THEN p_max_partitions ELSE 2147483647 END;
+    v_room    BIGINT := queen.log_pop_max_bytes_v1();
+    v_queue   UUID;
+    v_delay   INTEGER;
+    v_window  INTEGER;
+    v_took    INTEGER[] := '{}';
+    v_tried   INTEGER := COALESCE(array_length(p_partitions, 1), 0);
+    v_new     UUID[];
+    v_pids    UUID[];
+    v_ords    INTEGER[];
+    v_claimed RECORD;
+BEGIN
+    SELECT q.id, COALESCE(q.delayed_processing, 0), CASE WHEN p_skip_window THEN 0 ELSE COALESCE(q.window_buffer, 0) END,
+           (SELECT array_agg(p.id)
+              FROM unnest(p_partitions) AS u(name)
+              JOIN queen.log_partitions p ON p.queue_id = q.id AND p.name = u.name
+              LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p_group
+             WHERE c.partition_id IS NULL)
+      INTO v_queue, v_delay, v_window, v_new
+      FROM queen.queues q
+     WHERE q.tenant_id = p_tenant AND q.name = p_queue;
+
+    IF v_delay = 0 AND v_window = 0 THEN
+        -- Creating comes before claiming: an insert may wait for another creator, a claim never waits.
+        IF v_new IS NOT NULL THEN
+            PERFORM queen.log_pop_first_contact_v1(v_new, p_group, p_sub_mode, p_sub_from);
+        END IF;
+        r_verdict := 'took';
+        FOR r_ord, r_partition, r_last_offset, r_base, r_start, r_take, r_created_at, r_blob IN
+            WITH held AS MATERIALIZED (
+                SELECT u.ord, p.id, p.last_offset, c.committed + 1 AS wanted, GREATEST(p.log_start, c.committed + 1) AS first_live
+                  FROM unnest(p_partitions) WITH ORDINALITY AS u(name, ord)
+                  JOIN queen.log_partitions p ON p.queue_id = v_queue AND p.name = u.name
+                  JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p_group
+                 WHERE c.committed < p.last_offset
+                   AND (c.worker_id IS NULL OR c.lease_expires_at IS NULL OR c.lease_expires_at <= v_now)
+                   FOR UPDATE OF c SKIP LOCKED
+            ), span AS (
+                -- Offsets are dense above log_start, so what the candidates before it leave of the budget is known without their segments.
+                SELECT h.*, v_left - (sum(h.last_offset - h.first_live + 1) OVER in_order - (h.last_offset - h.first_live + 1))::BIGINT AS room,
+                       row_number() OVER in_order AS nth
+                  FROM held h
+                WINDOW in_order AS (ORDER BY h.ord)
+            ), taken AS MATERIALIZED (
+                SELECT x.*
+                  FROM (SELECT h.ord::INTEGER AS ord, h.id, h.last_offset, s.base_offset, GREATEST(h.wanted - s.base_offset, 0)::INTEGER AS start,
+                               (LEAST(s.end_offset, GREATEST(f.base_offset, h.wanted) + h.room - 1)
+                                - GREATEST(s.base_offset, h.wanted) + 1)::INTEGER AS take,
+                               s.created_at, s.blob,
+                               sum(octet_length(s.blob)) OVER (ORDER BY h.ord, s.base_offset) - octet_length(s.blob) AS bytes_before
+                          FROM span h
+                         CROSS JOIN LATERAL (
+                               -- The segment that covers the wanted offset, else the first one behind it.
+                               SELECT COALESCE((SELECT k.base_offset
+                                                  FROM (SELECT g.base_offset, g.end_offset FROM queen.log_segments g
+                                                         WHERE g.partition_id = h.id AND g.base_offset <= h.wanted
+                                                         ORDER BY g.base_offset DESC LIMIT 1) k
+                                                 WHERE k.end_offset >= h.wanted),
+                                               (SELECT g.base_offset FROM queen.log_segments g
+                                                 WHERE g.partition_id = h.id AND g.base_offset > h.wanted
+                                                 ORDER BY g.base_offset LIMIT 1)) AS base_offset) f
+                         CROSS JOIN LATERAL (
+                               SELECT g.base_offset, g.end_offset, g.created_at, g.blob
+                                 FROM queen.log_segments g
+                                WHERE g.partition_id = h.id AND g.base_offset >= f.base_offset
+                                  AND g.base_offset < GREATEST(f.base_offset, h.wanted) + h.room
+                                ORDER BY g.base_offset) s
+                         WHERE h.room > 0 AND h.nth <= v_cap) x
+                 WHERE x.bytes_before < v_room
+            ), moved AS (
+                UPDATE queen.log_consumers c
+                   SET committed = CASE WHEN p_auto_ack THEN b.end_offset ELSE c.committed END,
+                       worker_id = CASE WHEN p_auto_ack THEN NULL ELSE p_worker END,
+                       lease_expires_at = CASE WHEN p_auto_ack THEN NULL
+                                               ELSE v_now + make_interval(secs => COALESCE(p_lease_seconds, 60)) END,
+                       lease_acquired_at = CASE WHEN p_auto_ack THEN NULL ELSE v_now END,
+                       batch_end = CASE WHEN p_auto_ack THEN NULL ELSE b.end_offset END,
+                       total_consumed = c.total_consumed + CASE WHEN p_auto_ack THEN b.taken ELSE 0 END,
+                       attempt_count = CASE WHEN p_auto_ack THEN c.attempt_count
+                                            WHEN c.attempt_offset = b.first_offset THEN c.attempt_count + 1 ELSE 1 END,
+                       attempt_offset = CASE WHEN p_auto_ack THEN c.attempt_offset ELSE b.first_offset END
+                  FROM (SELECT t.id, min(t.base_offset + t.start) AS first_offset, max(t.base_offset + t.start + t.take - 1) AS end_offset,
+                               sum(t.take) AS taken
+                          FROM taken t
+                         GROUP BY t.id) b
+                 WHERE c.partition_id = b.id AND c.consumer_group = p_group
+            )
+            SELECT t.ord, t.id, t.last_offset, t.base_offset, t.start, t.take, t.created_at, t.blob
+              FROM taken t
+             ORDER BY t.ord, t.base_offset
+        LOOP
+            RETURN NEXT;
+            v_left := v_left - r_take;
+            v_room := v_room - octet_length(r_blob);
+            IF v_took[array_length(v_took, 1)] IS DISTINCT FROM r_ord THEN
+                v_took := v_took || r_ord;
+            END IF;
+        END LOOP;
+        IF v_left <= 0 OR v_room <= 0 OR array_length(v_took, 1) >= v_cap THEN
+            v_tried := v_took[array_length(v_took, 1)];
+        END IF;
+        IF array_length(v_took, 1) = v_tried THEN
+            RETURN;
+        END IF;
+    END IF;
+
+    -- What the statement above cannot do. Nothing is held yet.
+    IF array_length(v_took, 1) IS NULL THEN
+        SELECT array_agg(x.id ORDER BY x.ord), array_agg(x.ord ORDER BY x.ord) INTO v_pids, v_ords
+          FROM (SELECT p.id, u.ord::INTEGER AS ord
+                  FROM unnest(p_partitions) WITH ORDINALITY AS u(name, ord)
+                  JOIN queen.log_partitions p ON p.queue_id = v_queue AND p.name = u.name
+                  LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p_group
+                 WHERE v_delay > 0 OR v_window > 0
+                    OR (p.last_offset > c.committed  -- to be sealed: retention removed all of it
+                        AND NOT EXISTS (SELECT 1 FROM queen.log_segments s WHERE s.partition_id = p.id))) x;
+        IF v_pids IS NOT NULL THEN
+            SELECT c.* INTO v_claimed
+              FROM queen.log_pop_claim_v1(v_pids, p_group, p_budget, p_lease_seconds, FALSE, p_worker, p_auto_ack, p_max_partitions,
+                                          p_sub_mode, p_sub_from, p_skip_window) c;
+            r_verdict := 'took';
+            FOR r_ord, r_partition, r_last_offset, r_base, r_start, r_take, r_created_at, r_blob IN
+                SELECT v_ords[array_position(v_pids, s.id)], s.id, p.last_offset, s.base, s.start, s.take, s.created_at, v_claimed.r_blobs[s.n]
+                  FROM (SELECT (part ->> 'partitionId')::UUID AS id, (seg ->> 'seq')::BIGINT AS base, (seg ->> 'startOff')::INTEGER AS start,
+                               (seg ->> 'take')::INTEGER AS take, (seg ->> 'createdAt')::TIMESTAMPTZ AS created_at,
+                               row_number() OVER (ORDER BY i, k) AS n
+                          FROM jsonb_array_elements(v_claimed.r_meta -> 'partitions') WITH ORDINALITY AS a(part, i)
+                         CROSS JOIN LATERAL jsonb_array_elements(part -> 'segments') WITH ORDINALITY AS b(seg, k)) s
+                  JOIN queen.log_partitions p ON p.id = s.id
+                 ORDER BY s.n
+            LOOP
+                RETURN NEXT;
+                v_left := v_left - r_take;
+                v_room := v_room - octet_length(r_blob);
+                IF v_took[array_length(v_took, 1)] IS DISTINCT FROM r_ord THEN
+                    v_took := v_took || r_ord;
+                END IF;
+            END LOOP;
+            IF v_left <= 0 OR v_room <= 0 OR array_length(v_took, 1) >= v_cap THEN
+                v_tried := v_took[array_length(v_took, 1)];
+            END IF;
+        END IF;
+    END IF;
+
+    r_partition := NULL;
+    r_base := NULL;
+    r_start := NULL;
+    r_take := NULL;
+    r_created_at := NULL;
+    r_blob := NULL;
+    FOR r_ord, r_verdict, r_last_offset, r_wait_ms IN
+        SELECT x.ord, x.verdict, x.last_offset, ceil(extract(epoch FROM x.until - v_now) * 1000)::BIGINT
+          FROM (SELECT u.ord::INTEGER AS ord, p.last_offset,
+                       CASE WHEN c.worker_id IS DISTINCT FROM p_worker AND c.worker_id IS NOT NULL AND c.lease_expires_at > v_now THEN 'leased'
+                            WHEN p.last_offset > COALESCE(c.committed, -1) THEN CASE WHEN d.visible_at > v_now THEN 'deferred' ELSE 'raced' END
+                            ELSE 'empty' END AS verdict,
+                       CASE WHEN c.worker_id IS DISTINCT FROM p_worker AND c.worker_id IS NOT NULL AND c.lease_expires_at > v_now
+                            THEN c.lease_expires_at
+                            WHEN d.visible_at > v_now THEN d.visible_at
+                            WHEN p.last_offset > COALESCE(c.committed, -1) THEN v_now + interval '250 milliseconds' END AS until
+                  FROM unnest(p_partitions[:v_tried]) WITH ORDINALITY AS u(name, ord)
+                  LEFT JOIN queen.log_partitions p ON p.queue_id = v_queue AND p.name = u.name
+                  LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p_group
+                  LEFT JOIN LATERAL (
+                       SELECT GREATEST(
+                              COALESCE((SELECT k.created_at
+                                          FROM (SELECT s.end_offset, s.created_at FROM queen.log_segments s
+                                                 WHERE s.partition_id = p.id AND s.base_offset <= COALESCE(c.committed, -1) + 1
+                                                 ORDER BY s.base_offset DESC LIMIT 1) k
+                                         WHERE k.end_offset > COALESCE(c.committed, -1)),
+                                       (SELECT s.created_at FROM queen.log_segments s
+                                         WHERE s.partition_id = p.id AND s.base_offset > COALESCE(c.committed, -1) + 1
+                                         ORDER BY s.base_offset LIMIT 1)) + make_interval(secs => NULLIF(v_delay, 0)),
+                              (SELECT s.created_at FROM queen.log_segments s
+                                WHERE s.partition_id = p.id
+                                ORDER BY s.base_offset DESC LIMIT 1) + make_interval(secs => NULLIF(v_window, 0))) AS visible_at
+                        WHERE (v_delay > 0 OR v_window > 0) AND p.last_offset > COALESCE(c.committed, -1)
+                       ) d ON TRUE
+                 WHERE u.ord <> ALL (v_took)) x
+         ORDER BY x.ord
+    LOOP
+        RETURN NEXT;
+    END LOOP;
+END $$;
+
+GRANT EXECUTE ON FUNCTION queen.log_pop_ready_v1(TEXT, TEXT, TEXT[], INTEGER, INTEGER, TEXT, BOOLEAN, INTEGER, TEXT, TEXT, BOOLEAN, UUID) TO PUBLIC;
