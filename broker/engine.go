@@ -20,14 +20,13 @@ import (
 	"queenmq/internal/engine/segment"
 	"queenmq/internal/engine/transaction"
 	"queenmq/internal/pg"
-	"queenmq/internal/secret"
 	"queenmq/internal/telemetry"
-	"queenmq/internal/tenant"
 	"queenmq/internal/upkeep"
 )
 
-// engine is the parts of a broker that share a pool. Only the pusher, the acker and the flags have goroutines of their own.
+// engine is the parts of a broker that share a pool. Those with loops of their own are run by the broker.
 type engine struct {
+	gates   *ready.Gates
 	pusher  *push.Pusher
 	dedup   *dedup.Cache // nil when it is off
 	popper  *pop.Server
@@ -38,28 +37,17 @@ type engine struct {
 }
 
 // newEngine constructs the parts in the order in which they need each other.
-func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
+func (b *Broker) newEngine(db *pg.DB) (*engine, error) {
 	packer, err := segment.NewPacker(b.cfg.Push.ZstdLevel)
 	if err != nil {
 		return nil, fmt.Errorf("QUEEN_V2_ZSTD_LEVEL: %w", err)
-	}
-
-	// Interfaces that hold nothing, not nil pointers: the parts ask whether there is a key.
-	var sealer push.Sealer
-	var opener pop.Opener
-	if trusted.ring != nil {
-		sealer, opener = trusted.ring, secret.Reader{Ring: trusted.ring}
-	}
-	var tokens api.Verifier
-	if trusted.verifier != nil {
-		tokens = trusted.verifier
 	}
 
 	slots := admission.New(admission.Config{
 		PoolSize: b.cfg.Database.PoolSize, Reserve: b.cfg.Admission.PoolReserve, Max: b.cfg.Admission.Max, Cores: b.databaseCores(),
 		MaintenanceCap: b.cfg.Retention.Parallelism + 1,
 	})
-	gates := ready.New()
+	gates := b.newGates()
 	var cache *dedup.Cache
 	var verifier push.Verifier
 	if b.cfg.Push.DedupCache {
@@ -68,9 +56,9 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 	}
 	pusher := push.New(push.Config{
 		Shards: b.cfg.Push.Shards, MaxInFlight: b.cfg.Push.MaxInflight, BundleMax: b.cfg.Push.BundleMax, Hold: b.cfg.Push.Hold,
-		Packer: packer, Logger: b.log, Verifier: verifier, Sealer: sealer,
-	}, db, slots, func(tenant uuid.UUID, queue, partition string, _ uuid.UUID, _ int) {
-		gates.Wake(tenant, queue, partition)
+		Packer: packer, Logger: b.log, Verifier: verifier,
+	}, db, slots, func(tenant uuid.UUID, queue, partition string, _ uuid.UUID, n int) {
+		gates.Stored(tenant, queue, partition, n)
 	})
 	flags := upkeep.NewFlags(db, min(flagsInterval, b.cfg.Caches.RefreshInterval), gates.WakeAll, b.log)
 	acker := ack.New(b.ackConfig(), db, gates, slots)
@@ -80,23 +68,19 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 			Initial: b.cfg.Pop.WaitInitialInterval, Threshold: b.cfg.Pop.WaitBackoffThreshold,
 			Multiplier: b.cfg.Pop.WaitBackoffMultiplier, Max: b.cfg.Pop.WaitMaxInterval,
 		},
-		Paused: flags.PopsPaused, Log: b.log, Opener: opener, Sniff: b.cfg.Secrets.Sniff,
+		Paused: flags.PopsPaused, Log: b.log,
 		Delivered: func(d pop.Delivery) { acker.Delivered(ack.Delivery(d)) },
 	}, db, gates, slots)
-	transactor := transaction.New(transaction.Config{
-		Packer: packer, Encryption: transaction.Encryption{Demanded: pusher.Encrypts, Forget: pusher.ForgetQueue, Sealer: sealer},
-	}, db, acker, gates, slots)
+	transactor := transaction.New(transaction.Config{Packer: packer}, db, acker, gates, slots)
 
 	counted := meter.New()
-	loops := b.newLoops(db, slots, gates, counted, popper.ForgetAll)
+	loops := b.newLoops(db, slots, gates, counted, popper)
 
 	handler := api.New(api.Config{
 		MaxBodyBytes: b.cfg.Server.MaxBodyBytes, PopTimeout: b.cfg.Pop.DefaultTimeout, Version: Version(), Log: b.log,
-		Tenancy: b.cfg.Tenancy.Header, Origins: b.cfg.Tenancy.Origins(),
-		Limits: tenant.Limits{Rate: b.cfg.Tenancy.Rate, Burst: b.cfg.Tenancy.Burst, Parked: b.cfg.Tenancy.MaxParked},
 	}, api.Deps{
 		Pusher: counted.Pusher(pusher), Popper: counted.Popper(popper), Acker: counted.Acker(acker), Transactor: counted.Transactor(transactor),
-		Store: db, Verifier: tokens,
+		Store:    db,
 		Ready:    append([]api.Check{{Name: "schema", Run: b.checkStarted}}, loops.checks()...),
 		Starting: func() bool { return !b.started.Load() },
 		Stopping: b.stopping.Load,
@@ -115,12 +99,30 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		Upkeep:    func() api.UpkeepFigures { return loops.figures(flags) },
 		Registry:  telemetry.NewRegistry(),
 	})
-	return &engine{pusher: pusher, dedup: cache, popper: popper, acker: acker, flags: flags, loops: loops, handler: handler}, nil
+	return &engine{gates: gates, pusher: pusher, dedup: cache, popper: popper, acker: acker, flags: flags, loops: loops, handler: handler}, nil
+}
+
+// newGates makes the gates, with a hot list unless that is switched off.
+func (b *Broker) newGates() *ready.Gates {
+	cfg := b.cfg.HotList
+	if !cfg.Enabled {
+		return ready.New()
+	}
+	if cfg.Shards == 0 {
+		cfg.Shards = b.cfg.Push.Shards
+	}
+	if cfg.ReseedFull == 0 {
+		cfg.ReseedFull = -1
+	}
+	return ready.NewHot(ready.NewHotList(ready.HotConfig{
+		Shards: cfg.Shards, WindowBatch: cfg.WindowBatch, Reseed: cfg.Reseed, ReseedWindow: cfg.ReseedWindow, ReseedFull: cfg.ReseedFull,
+		IdleSweep: cfg.IdleSweep, Log: b.log,
+	}))
 }
 
 // ackConfig puts the settings of acknowledgements in the form of their room, where negative is off.
 func (b *Broker) ackConfig() ack.Config {
-	cfg := ack.Config{Tenancy: b.cfg.Tenancy.Header, RegistryBytes: int64(b.cfg.Ack.RegistryMB) << 20, Shards: b.cfg.Ack.Shards, Log: b.log}
+	cfg := ack.Config{RegistryBytes: int64(b.cfg.Ack.RegistryMB) << 20, Shards: b.cfg.Ack.Shards, Log: b.log}
 	if !b.cfg.Ack.Registry {
 		cfg.RegistryBytes = -1
 	}

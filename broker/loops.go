@@ -7,6 +7,7 @@ import (
 	"queenmq/internal/api"
 	"queenmq/internal/engine/admission"
 	"queenmq/internal/engine/meter"
+	"queenmq/internal/engine/pop"
 	"queenmq/internal/engine/ready"
 	"queenmq/internal/pg"
 	"queenmq/internal/upkeep"
@@ -30,9 +31,13 @@ type loops struct {
 	reconcile *upkeep.Reconcile
 }
 
-// newLoops makes the loops. forget drops what the engine remembers of options, subscriptions and owners.
-func (b *Broker) newLoops(db *pg.DB, slots *admission.Controller, gates *ready.Gates, counted *meter.Meter, forget func()) *loops {
+// newLoops makes the loops. popper remembers what is to be read again now and then.
+func (b *Broker) newLoops(db *pg.DB, slots *admission.Controller, gates *ready.Gates, counted *meter.Meter, popper *pop.Server) *loops {
 	retention, metrics := b.cfg.Retention, b.cfg.Metrics
+	var repairs func(context.Context) error
+	if gates.HotList() != nil {
+		repairs = popper.Repair
+	}
 	return &loops{
 		retention: upkeep.NewRetention(upkeep.RetentionConfig{
 			Interval: retention.Interval, BatchSize: retention.BatchSize, Parallelism: retention.Parallelism, DueCap: retention.DueCap,
@@ -43,7 +48,7 @@ func (b *Broker) newLoops(db *pg.DB, slots *admission.Controller, gates *ready.G
 		collector: upkeep.NewCollector(upkeep.CollectorConfig{
 			Hostname: b.cfg.Server.ServerID, Port: b.cfg.Server.Port, Interval: metrics.FlushInterval,
 		}, db, counted, gates.EachWaiting, b.log),
-		reconcile: upkeep.NewReconcile(b.cfg.Caches.RefreshInterval, forget, nil, b.log),
+		reconcile: upkeep.NewReconcile(b.cfg.Caches.RefreshInterval, popper.ForgetAll, repairs, b.log),
 	}
 }
 

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"math"
 	"net/http"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -19,10 +17,6 @@ import (
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer := &response{ResponseWriter: w, stall: s.cfg.StallTimeout}
 	defer s.recovered(answer, r)
-	secure(w.Header())
-	if s.cors(answer, r) {
-		return
-	}
 	path := r.URL.EscapedPath()
 	if fault := pathFault(path); fault != "" {
 		s.fail(answer, r, "", newError(codeInvalidPath, fault))
@@ -30,19 +24,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	found, allow := s.router.find(r, path)
 	if found == nil {
-		if _, err := s.admit(r, path, unroutedAccess(r, path)); err != nil {
-			s.fail(answer, r, "", err)
-			return
-		}
 		s.noRoute(answer, r, path, allow)
 		return
 	}
-	r, err := s.admit(r, path, found.route.access)
-	if err != nil {
-		err = classify(err, "") // the words of a refusal are the contract's, without the route's own before them
-	} else {
-		err = s.checkNames(r)
-	}
+	err := s.checkNames(r)
 	if err == nil && isAPIPath(path) && s.deps.Starting() {
 		err = newError(codeStarting, errorRows[codeStarting].text)
 	}
@@ -141,10 +126,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, prefix string, err
 		panic(http.ErrAbortHandler)
 	}
 	if row.retryable {
-		w.Header().Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(known.retryAfter.Seconds())))))
-	}
-	if row.status == http.StatusUnauthorized {
-		w.Header().Set("WWW-Authenticate", "Bearer")
+		w.Header().Set("Retry-After", "1")
 	}
 	body := known.body
 	if body == nil {

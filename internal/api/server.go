@@ -16,7 +16,6 @@ import (
 	"queenmq/internal/engine/push"
 	"queenmq/internal/engine/transaction"
 	"queenmq/internal/pg"
-	"queenmq/internal/tenant"
 )
 
 // Defaults of Config.
@@ -40,12 +39,6 @@ type Config struct {
 	StallTimeout time.Duration
 	// Version is shown by /health. Empty shows "dev".
 	Version string
-	// Tenancy takes the tenant of a request from its header; without it everything belongs to the default tenant.
-	Tenancy bool
-	// Origins are the origins whose pages may call the API from a browser; "*" is any. Empty is none.
-	Origins []string
-	// Limits bound what one tenant may ask. The zero value bounds nothing.
-	Limits tenant.Limits
 	// Log takes server-side faults with their causes. Nil drops them.
 	Log *slog.Logger
 }
@@ -70,7 +63,7 @@ type Acker interface {
 
 // A Transactor runs pushes and acks that commit together.
 type Transactor interface {
-	Run(ctx context.Context, tenant uuid.UUID, producerSub string, operations []transaction.Operation, requiredLeases []string) (transaction.Outcome, error)
+	Run(ctx context.Context, tenant uuid.UUID, operations []transaction.Operation, requiredLeases []string) (transaction.Outcome, error)
 }
 
 // A Store is what the management routes need of the database door.
@@ -98,8 +91,6 @@ type Deps struct {
 	Acker      Acker
 	Transactor Transactor
 	Store      Store
-	// Verifier checks tokens. Nil asks for none: every route is open.
-	Verifier Verifier
 	// Ready are the conditions of /readyz beside the database round trip, for example "schema applied" and "loops running".
 	Ready []Check
 	// Starting makes every route but the health and metrics ones answer 503 while the broker prepares its database. Nil is never.
@@ -134,7 +125,6 @@ type Server struct {
 	started time.Time
 	metrics *metrics
 	faults  faultLog
-	meter   *tenant.Meter
 	// claim is deps.Popper.Pop with an interface for its result, so that tests can see what becomes of results.
 	claim func(ctx context.Context, r pop.Request) (popResult, error)
 }
@@ -176,7 +166,7 @@ func New(cfg Config, deps Deps) *Server {
 	if deps.QueueChanged == nil {
 		deps.QueueChanged = func(uuid.UUID, string) {}
 	}
-	s := &Server{cfg: cfg, deps: deps, log: cfg.Log, router: newRouter(routes), started: time.Now(), meter: tenant.NewMeter(cfg.Limits)}
+	s := &Server{cfg: cfg, deps: deps, log: cfg.Log, router: newRouter(routes), started: time.Now()}
 	s.claim = func(ctx context.Context, r pop.Request) (popResult, error) {
 		result, err := deps.Popper.Pop(ctx, r)
 		if result == nil {
@@ -187,3 +177,6 @@ func New(cfg Config, deps Deps) *Server {
 	s.metrics = newMetrics(deps.Registry, s)
 	return s
 }
+
+// tenantOf returns the tenant a request acts for.
+func tenantOf(*http.Request) uuid.UUID { return pg.DefaultTenant }

@@ -65,7 +65,6 @@ type Server struct {
 	reads    chan struct{}
 	registry *registry
 	fuser    *fuser
-	turns    turns
 }
 
 // New returns a server that works through db, takes slots of the Ack lane and wakes gates.
@@ -312,7 +311,9 @@ func (s *Server) resolve(ctx context.Context, c *call, g *group) {
 	}
 	explain(c, g, request.Statuses, verdict, handOff)
 	if verdict.LeaseReleased || handOff.Filed {
-		s.leaseEnded(c, g)
+		// A completion that ends the lease has reached the end of the batch; every other status ends it before.
+		covered := !handOff.Filed && !slices.ContainsFunc(request.Statuses, isSignal)
+		s.leaseEnded(c, g, covered)
 	}
 }
 
@@ -365,18 +366,14 @@ func (g *group) request(c *call) pg.HashAck {
 	return request
 }
 
-// leaseEnded lets others know that the partition can be claimed again. Every way in which an ack ends a lease comes here.
-func (s *Server) leaseEnded(c *call, g *group) {
-	s.gates.Wake(c.tenant, g.owner.Queue, g.owner.Partition)
+// leaseEnded lets others know that the partition can be claimed again; covered says that its whole batch was completed. Every way in
+// which an ack ends a lease comes here.
+func (s *Server) leaseEnded(c *call, g *group, covered bool) {
+	s.gates.Released(c.tenant, g.owner.Queue, g.owner.Partition, c.group, covered)
 }
 
 // commit resolves by hash, under the row lock, authoritatively.
 func (s *Server) commit(ctx context.Context, request pg.HashAck) (pg.HashAckResult, error) {
-	done, err := s.turns.take(ctx, batchKey{request.PartitionID, request.Group})
-	if err != nil {
-		return pg.HashAckResult{}, err
-	}
-	defer done()
 	slot, err := s.slots.Acquire(ctx, admission.Ack)
 	if err != nil {
 		return pg.HashAckResult{}, err

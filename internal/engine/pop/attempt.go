@@ -36,9 +36,6 @@ func (s *Server) attempt(ctx context.Context, l *look) (*Result, error) {
 	case Discovery:
 		return s.claim(ctx, l, s.db.PopDiscover)
 	default:
-		if s.cfg.Candidates != nil {
-			return s.attemptCandidates(ctx, l)
-		}
 		return s.attemptQueue(ctx, l)
 	}
 }
@@ -54,8 +51,8 @@ func (s *Server) setLease(ctx context.Context, l *look) error {
 	case l.kind == Discovery:
 		return nil
 	}
-	seconds, err := s.leaseSeconds(ctx, l.Tenant, l.Queue)
-	l.LeaseSeconds = seconds
+	settings, err := s.queueSettings(ctx, l.Tenant, l.Queue)
+	l.LeaseSeconds = settings.LeaseSeconds
 	return err
 }
 
@@ -81,35 +78,6 @@ func (s *Server) attemptQueue(ctx context.Context, l *look) (*Result, error) {
 		return nil, err
 	}
 	return s.search(ctx, l)
-}
-
-// attemptCandidates looks at the partitions that the candidate list names.
-func (s *Server) attemptCandidates(ctx context.Context, l *look) (*Result, error) {
-	limit := 64
-	if l.MaxPartitions > 0 {
-		limit = min(max(2*l.MaxPartitions, 2), 64)
-	}
-	names, known, err := s.cfg.Candidates.Take(ctx, l.Tenant, l.Queue, l.Group, limit, l.Budget)
-	switch {
-	case err != nil:
-		return nil, err
-	case !known:
-		return s.search(ctx, l)
-	case len(names) == 0:
-		return nil, nil
-	}
-	var claim pg.Claim
-	// Settled whatever happens, also a panic: an entry that is taken and never settled is not served again.
-	defer func() { s.cfg.Candidates.Settle(l.Tenant, l.Queue, l.Group, names, claim) }()
-	l.Candidates = names
-	return s.claim(ctx, l, func(ctx context.Context, r pg.PopRequest) (pg.Claim, error) {
-		s.counts.targeted.Add(1)
-		c, err := s.db.PopList(ctx, r)
-		if err == nil {
-			claim = c
-		}
-		return c, err
-	})
 }
 
 // search lets the database look for partitions, and remembers that the group is registered.
@@ -153,6 +121,7 @@ func (s *Server) claim(
 		return nil, err
 	}
 	slot.Release() // decoding needs no slot, and giving a lease back takes one of its own
+	s.overtake(l, claimed)
 	batches, broken := decode(claimed.Partitions)
 	s.reportBroken(ctx, l, broken)
 	result := s.newResult(l, batches)
@@ -161,10 +130,7 @@ func (s *Server) claim(
 			result.release(ctx, b.partition)
 		}
 	}
-	if s.withholdEncrypted(ctx, result) {
-		return nil, ErrKeyMissing
-	}
-	if len(result.Partitions) == 0 {
+	if len(batches) == 0 {
 		return nil, nil
 	}
 	return result, nil
@@ -185,19 +151,25 @@ func (s *Server) claimAutoAck(
 			s.reportBroken(ctx, l, broken)
 			return ErrUndecodable
 		}
-		if s.cfg.Opener == nil && anyEncrypted(batches) {
-			return ErrKeyMissing
-		}
 		return ctx.Err()
 	}
-	if _, err := statement(ctx, request); err != nil {
+	claimed, err := statement(ctx, request)
+	if err != nil {
 		releaseAll(batches)
 		return nil, err
 	}
+	s.overtake(l, claimed)
 	if len(batches) == 0 {
 		return nil, nil
 	}
 	return s.newResult(l, batches), nil
+}
+
+// overtake tells the hot list of claims that it did not name.
+func (s *Server) overtake(l *look, claimed pg.Claim) {
+	for _, p := range claimed.Partitions {
+		s.gates.Taken(l.Tenant, p.Queue, p.Partition, l.Group)
+	}
 }
 
 // reportBroken logs and counts segments that cannot be read. The log names what an operator needs for a seek.

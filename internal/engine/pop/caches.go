@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// cacheTTL is how long a lease time or a registration is believed. A change made through another broker is seen after it.
-	cacheTTL = time.Minute
+	// cacheTTL is how long the settings of a queue or a registration are believed. A change made through another broker is seen after it.
+	cacheTTL = 30 * time.Second
 	// cacheEntries bounds each cache; a full one starts over, which costs one read per queue.
 	cacheEntries = 100_000
 	// defaultLeaseSeconds is the lease of a queue that does not exist yet.
@@ -71,21 +71,94 @@ func (c *expiring[K, V]) forget(matches func(K) bool) {
 	}
 }
 
-// leaseSeconds is how long a batch of the queue is held when the pop does not say.
-func (s *Server) leaseSeconds(ctx context.Context, tenant uuid.UUID, queue string) (int, error) {
+// queueSettings returns what pops need of a queue's options. A queue that does not exist yet has the defaults, which are not remembered:
+// it may be configured the next moment.
+func (s *Server) queueSettings(ctx context.Context, tenant uuid.UUID, queue string) (pg.QueueSettings, error) {
 	key := queueKey{tenant, queue}
-	if seconds, ok := s.leases.get(key); ok {
-		return seconds, nil
+	if settings, ok := s.settings.get(key); ok {
+		return settings, nil
+	}
+	leave, err := s.flights.join(ctx, groupKey{tenant, queue, ""})
+	if err != nil {
+		return pg.QueueSettings{}, err
+	}
+	defer leave()
+	if settings, ok := s.settings.get(key); ok {
+		return settings, nil
 	}
 	settings, found, err := s.db.QueueSettings(ctx, tenant, queue)
 	if err != nil {
-		return 0, err
+		return pg.QueueSettings{}, err
 	}
-	if !found || settings.LeaseSeconds <= 0 {
-		return defaultLeaseSeconds, nil // not remembered: the queue may be configured the next moment
+	if settings.LeaseSeconds <= 0 {
+		settings.LeaseSeconds = defaultLeaseSeconds
 	}
-	s.leases.put(key, settings.LeaseSeconds)
-	return settings.LeaseSeconds, nil
+	if found {
+		s.settings.put(key, settings)
+	}
+	return settings, nil
+}
+
+// registeredWithDatabase says whether the group is registered with the queue, asking the database when that is not known.
+func (s *Server) registeredWithDatabase(ctx context.Context, l *look) (bool, error) {
+	if s.registered(&l.PopRequest) {
+		return true, nil
+	}
+	leave, err := s.flights.join(ctx, groupKey{l.Tenant, l.Queue, l.Group})
+	if err != nil {
+		return false, err
+	}
+	defer leave()
+	if s.registered(&l.PopRequest) {
+		return true, nil
+	}
+	found, err := s.db.GroupRegistered(ctx, l.Tenant, l.Queue, l.Group)
+	if err != nil || !found {
+		return false, err
+	}
+	s.markers.put(groupKey{l.Tenant, l.Queue, l.Group}, struct{}{})
+	return true, nil
+}
+
+// flights makes pops that need the same fact at the same time wait for one of them to read it.
+type flights struct {
+	mu      sync.Mutex
+	current map[groupKey]*flight
+}
+
+type flight struct {
+	turn    chan struct{} // capacity 1
+	members int
+}
+
+// join waits for the caller's turn at a key; leave ends it. The error is ctx's cause.
+func (f *flights) join(ctx context.Context, key groupKey) (leave func(), err error) {
+	f.mu.Lock()
+	one, ok := f.current[key]
+	if !ok {
+		if f.current == nil {
+			f.current = make(map[groupKey]*flight)
+		}
+		one = &flight{turn: make(chan struct{}, 1)}
+		f.current[key] = one
+	}
+	one.members++
+	f.mu.Unlock()
+	quit := func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		one.members--
+		if one.members == 0 {
+			delete(f.current, key)
+		}
+	}
+	select {
+	case one.turn <- struct{}{}:
+		return func() { <-one.turn; quit() }, nil
+	case <-ctx.Done():
+		quit()
+		return nil, context.Cause(ctx)
+	}
 }
 
 // registered says whether the group is known to be registered with the queue. A group that is not may have a cursor to be
@@ -97,20 +170,24 @@ func (s *Server) registered(r *pg.PopRequest) bool {
 
 // ForgetQueue drops what is remembered about a queue. Call it after the queue was configured or deleted, here or elsewhere.
 func (s *Server) ForgetQueue(tenant uuid.UUID, queue string) {
-	s.leases.forget(func(k queueKey) bool { return k == queueKey{tenant, queue} })
+	s.settings.forget(func(k queueKey) bool { return k == queueKey{tenant, queue} })
 	s.markers.forget(func(k groupKey) bool { return k.tenant == tenant && k.queue == queue })
+	s.gates.ForgetQueue(tenant, queue)
 }
 
-// ForgetGroup drops what is remembered about a consumer group, on one queue or, with an empty queue, on all queues of the tenant.
+// ForgetGroup drops what is remembered about a consumer group, on one queue or, with an empty queue, on all queues of the tenant. An empty
+// group stands for all groups.
 // Call it after the group was deleted or its cursors were moved.
 func (s *Server) ForgetGroup(tenant uuid.UUID, queue, group string) {
 	s.markers.forget(func(k groupKey) bool {
-		return k.tenant == tenant && k.group == group && (queue == "" || k.queue == queue)
+		return k.tenant == tenant && (group == "" || k.group == group) && (queue == "" || k.queue == queue)
 	})
+	s.gates.ForgetGroup(tenant, queue, group)
 }
 
-// ForgetAll drops everything remembered, for a broker that may have missed changes.
+// ForgetAll drops what is remembered about all queues and groups, for a broker that may have missed changes. The hot list, which has ways of
+// its own to find what it missed, stays.
 func (s *Server) ForgetAll() {
-	s.leases.forget(func(queueKey) bool { return true })
+	s.settings.forget(func(queueKey) bool { return true })
 	s.markers.forget(func(groupKey) bool { return true })
 }

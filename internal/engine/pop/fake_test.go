@@ -38,6 +38,12 @@ type fakeStore struct {
 	pending  bool
 	settings map[string]pg.QueueSettings
 	failRead error
+
+	registered bool
+	failWalk   error
+	pages      [][]string
+	walked     []pg.PendingPage
+	repairs    []pg.HotListRepair
 }
 
 func (f *fakeStore) enter(call string) func() {
@@ -107,6 +113,38 @@ func (f *fakeStore) PopList(ctx context.Context, r pg.PopRequest) (pg.Claim, err
 	return f.answer(ctx, "list", r)
 }
 
+func (f *fakeStore) PopReady(ctx context.Context, r pg.PopRequest) (pg.Claim, error) {
+	return f.answer(ctx, "ready", r)
+}
+
+func (f *fakeStore) GroupRegistered(context.Context, uuid.UUID, string, string) (bool, error) {
+	defer f.enter("registered")()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.registered, f.failRead
+}
+
+// Pending answers one page after the other from pages.
+func (f *fakeStore) Pending(_ context.Context, page pg.PendingPage) ([]string, uuid.UUID, error) {
+	defer f.enter("walk")()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.walked = append(f.walked, page)
+	if f.failWalk != nil || len(f.pages) == 0 {
+		return nil, page.After, f.failWalk
+	}
+	names := f.pages[0]
+	f.pages = f.pages[1:]
+	return names, uuid.New(), nil
+}
+
+func (f *fakeStore) HotListRepairs(context.Context) ([]pg.HotListRepair, error) {
+	defer f.enter("repairs")()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.repairs, f.failRead
+}
+
 func (f *fakeStore) HasPending(context.Context, uuid.UUID, string, string) (bool, error) {
 	defer f.enter("pending")()
 	f.mu.Lock()
@@ -134,7 +172,18 @@ func (f *fakeStore) ReleaseLease(_ context.Context, partition uuid.UUID, group, 
 func setup(t *testing.T, cfg Config) (*Server, *fakeStore, *ready.Gates) {
 	t.Helper()
 	db := &fakeStore{settings: map[string]pg.QueueSettings{"orders": {LeaseSeconds: 300}}}
-	gates := ready.New()
+	return setupAt(t, cfg, db, ready.New())
+}
+
+// setupHot is setup with a hot list, for a group that is registered.
+func setupHot(t *testing.T, cfg Config) (*Server, *fakeStore, *ready.Gates) {
+	t.Helper()
+	db := &fakeStore{settings: map[string]pg.QueueSettings{"orders": {LeaseSeconds: 300}}, registered: true}
+	return setupAt(t, cfg, db, ready.NewHot(ready.NewHotList(ready.HotConfig{})))
+}
+
+func setupAt(t *testing.T, cfg Config, db *fakeStore, gates *ready.Gates) (*Server, *fakeStore, *ready.Gates) {
+	t.Helper()
 	server := New(cfg, db, gates, admission.New(admission.Config{PoolSize: 40}))
 	return server, db, gates
 }

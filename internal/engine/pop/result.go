@@ -59,8 +59,7 @@ func (r *Result) Messages() int {
 	return n
 }
 
-// AppendJSON appends the answer's whole body to dst. Payloads are copied byte for byte, an empty one is null,
-// an encrypted one is decrypted.
+// AppendJSON appends the answer's whole body to dst. Payloads are copied byte for byte, an empty one is null.
 func (r *Result) AppendJSON(dst []byte) []byte {
 	dst = slices.Grow(dst, r.sizeHint())
 	first := &r.Partitions[0]
@@ -83,7 +82,7 @@ func (r *Result) AppendJSON(dst []byte) []byte {
 			if i > 0 || j > 0 {
 				dst = append(dst, ',')
 			}
-			dst = r.appendSlice(dst, &batch.slices[j], tail)
+			dst = appendSlice(dst, &batch.slices[j], tail)
 		}
 	}
 	dst = append(dst, `],"partitionsClaimed":`...)
@@ -107,7 +106,7 @@ func (r *Result) appendTail(dst []byte, batch *Batch) []byte {
 }
 
 // appendSlice appends the messages of one segment, separated by commas.
-func (r *Result) appendSlice(dst []byte, s *slice, tail []byte) []byte {
+func appendSlice(dst []byte, s *slice, tail []byte) []byte {
 	var stamp [len(timeLayout)]byte
 	createdAt := s.createdAt.UTC().AppendFormat(stamp[:0], timeLayout)
 	for i := s.start; i < s.start+s.take; i++ {
@@ -127,18 +126,11 @@ func (r *Result) appendSlice(dst []byte, s *slice, tail []byte) []byte {
 		} else {
 			dst = append(dst, "null"...)
 		}
-		payload, readable := frame.Payload, true
-		if frame.Encrypted || r.server.cfg.Sniff {
-			payload, readable = r.open(payload, frame.Encrypted)
-		}
 		dst = append(dst, `,"data":`...)
-		if len(payload) > 0 {
-			dst = append(dst, payload...)
+		if len(frame.Payload) > 0 {
+			dst = append(dst, frame.Payload...)
 		} else {
 			dst = append(dst, "null"...)
-		}
-		if !readable {
-			dst = append(dst, `,"isEncrypted":true`...)
 		}
 		dst = append(dst, `,"producerSub":`...)
 		if len(frame.ProducerSub) > 0 {
@@ -190,7 +182,7 @@ func (r *Result) Abandon(ctx context.Context) {
 	for i := range r.Partitions {
 		batch := &r.Partitions[i]
 		if r.release(ctx, pg.ClaimedPartition{Queue: batch.Queue, Partition: batch.Partition, PartitionID: batch.PartitionID}) {
-			r.server.gates.Wake(r.tenant, batch.Queue, batch.Partition)
+			r.server.gates.Released(r.tenant, batch.Queue, batch.Partition, r.Group, false)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -33,7 +32,7 @@ var (
 // deliver serves one pop from the claim and gives it a fixed lease id.
 func deliver(t *testing.T, req Request, claim pg.Claim) *Result {
 	t.Helper()
-	server, db, _ := setup(t, Config{Opener: openerFunc(func(payload []byte, _ bool) ([]byte, error) { return payload, nil })})
+	server, db, _ := setup(t, Config{})
 	db.claim = func(context.Context, string, pg.PopRequest) (pg.Claim, error) { return claim, nil }
 	result, err := server.Pop(t.Context(), req)
 	require.NoError(t, err)
@@ -269,59 +268,6 @@ func TestAutoAckIsRolledBackWhenTheCallerIsGone(t *testing.T) {
 	}
 	_, err := server.Pop(ctx, Request{Tenant: tenant, Queue: "orders", AutoAck: true})
 	require.ErrorIs(t, err, context.Canceled, "Accept must refuse, so that the claim is not committed")
-}
-
-// fakeCandidates is a list that names what a test tells it to.
-type fakeCandidates struct {
-	names   []string
-	unknown bool
-	fail    error
-	settled []string
-}
-
-func (f *fakeCandidates) Take(_ context.Context, _ uuid.UUID, queue, group string, limit, budget int) ([]string, bool, error) {
-	f.settled = append(f.settled, fmt.Sprintf("take %s/%s limit %d budget %d", queue, group, limit, budget))
-	return f.names, !f.unknown, f.fail
-}
-
-func (f *fakeCandidates) Settle(_ uuid.UUID, _, _ string, taken []string, claim pg.Claim) {
-	f.settled = append(f.settled, fmt.Sprintf("settle %v verdicts %d", taken, len(claim.States)))
-}
-
-func TestCandidatesReplaceTheSearch(t *testing.T) {
-	t.Parallel()
-	states := []pg.CandidateState{{Partition: "eu", Verdict: pg.CandidateTook}}
-	cases := []struct {
-		name          string
-		list          fakeCandidates
-		maxPartitions int
-		claimErr      error
-		calls         []string
-		settled       []string
-	}{
-		{"named", fakeCandidates{names: []string{"eu", "us"}}, 1, nil, []string{"list"}, []string{"take orders/g limit 2 budget 5", "settle [eu us] verdicts 1"}},
-		{"many partitions", fakeCandidates{names: []string{"eu"}}, 10, nil, []string{"list"}, []string{"take orders/g limit 20 budget 5", "settle [eu] verdicts 1"}},
-		{"no cap", fakeCandidates{names: []string{"eu"}}, 0, nil, []string{"list"}, []string{"take orders/g limit 64 budget 5", "settle [eu] verdicts 1"}},
-		{"nothing ready costs nothing", fakeCandidates{}, 1, nil, nil, []string{"take orders/g limit 2 budget 5"}},
-		{"no opinion", fakeCandidates{unknown: true}, 1, nil, []string{"wildcard"}, []string{"take orders/g limit 2 budget 5"}},
-		{"failed claim", fakeCandidates{names: []string{"eu"}}, 1, errors.New("broken"), []string{"list"}, []string{"take orders/g limit 2 budget 5", "settle [eu] verdicts 0"}},
-		{"failed list", fakeCandidates{fail: errors.New("broken")}, 1, errors.New("broken"), nil, []string{"take orders/g limit 2 budget 5"}},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			server, db, _ := setup(t, Config{Candidates: &c.list})
-			db.claim = func(context.Context, string, pg.PopRequest) (pg.Claim, error) {
-				return pg.Claim{States: states}, c.claimErr
-			}
-			_, err := server.Pop(t.Context(), Request{
-				Tenant: tenant, Queue: "orders", Group: "g", Batch: 5, MaxPartitions: c.maxPartitions, LeaseSeconds: 5,
-			})
-			require.Equal(t, c.claimErr != nil, err != nil)
-			require.Equal(t, c.calls, db.log())
-			require.Equal(t, c.settled, c.list.settled)
-		})
-	}
 }
 
 func BenchmarkAppendJSON(b *testing.B) {

@@ -11,20 +11,11 @@ import (
 	"queenmq/internal/engine/admission"
 	"queenmq/internal/engine/ready"
 	"queenmq/internal/engine/segment"
+	"queenmq/internal/pg"
 )
 
 // ErrUndecodable says that an auto-ack pop was rolled back because a stored segment could not be read. Nothing was acknowledged.
 var ErrUndecodable = errors.New("stored segment cannot be decoded")
-
-// ErrKeyMissing says that the messages are encrypted and this broker has no key at all. Nothing stays leased.
-var ErrKeyMissing = errors.New("the messages of the queue are encrypted and this broker has no key: set QUEEN_ENCRYPTION_KEY on every broker")
-
-// An Opener decrypts payloads. It is asked from many requests at a time.
-type Opener interface {
-	// Open returns the payload inside an envelope. flagged says that the stored message is marked as encrypted; without it the
-	// payload is only tried, and comes back as it is when it is no envelope. An error leaves the payload as it was stored.
-	Open(payload []byte, flagged bool) ([]byte, error)
-}
 
 // answerGrace is how long after a long poll's deadline its last look may still take. Clients give up 5 s after the deadline.
 const answerGrace = 3 * time.Second
@@ -38,15 +29,9 @@ type Config struct {
 	// Paused says that pops are switched off for maintenance: all of them are answered empty at once, parked ones as soon as
 	// they are woken (ready.Gates.WakeAll). Nil means never.
 	Paused func() bool
-	// Candidates names partitions for queue pops. Nil lets the database search.
-	Candidates Candidates
 	// Delivered hears of every leased batch before it is sent, so that the ack of all of it can be recognised. It must not
 	// block. Nil tells nobody.
 	Delivered func(Delivery)
-	// Opener decrypts. Nil has no key: encrypted messages are not delivered, see ErrKeyMissing.
-	Opener Opener
-	// Sniff shows every payload to the opener, not only those marked as encrypted.
-	Sniff bool
 	// Log takes what an operator must know, such as segments that cannot be read. Nil drops it.
 	Log *slog.Logger
 }
@@ -56,13 +41,17 @@ type Server struct {
 	cfg   Config
 	db    Store
 	gates *ready.Gates
+	hot   *ready.HotList // nil when the database finds the partitions
 	slots *admission.Controller
 	log   *slog.Logger
 
-	leases  expiring[queueKey, int]
-	markers expiring[groupKey, struct{}]
-	probes  expiring[groupKey, *probe]
-	reads   chan struct{}
+	// settings are what pops need of queues that exist.
+	settings expiring[queueKey, pg.QueueSettings]
+	flights  flights
+	repaired map[int64]struct{} // belongs to Repair
+	markers  expiring[groupKey, struct{}]
+	probes   expiring[groupKey, *probe]
+	reads    chan struct{}
 
 	stop    sync.Once
 	stopped chan struct{}
@@ -73,7 +62,7 @@ type Server struct {
 type counters struct {
 	parked                                                atomic.Int64
 	requests, messages, empty, targeted, wildcard, broken atomic.Int64
-	sealed                                                atomic.Int64
+	fills, fillMicros                                     atomic.Int64
 }
 
 // Stats are figures since the server was made, except Parked.
@@ -86,8 +75,9 @@ type Stats struct {
 	Targeted, Wildcard int64
 	// Undecodable counts stored segments that could not be read, once per attempt.
 	Undecodable int64
-	// Undecryptable counts messages that were delivered as the envelope they are stored in, because no key opens it.
-	Undecryptable int64
+	// Fills counts pops that waited for a fuller batch, FillTime how long they did in all.
+	Fills    int64
+	FillTime time.Duration
 }
 
 // New returns a server that claims through db, wakes from gates and takes slots of the Pop and Ack lanes.
@@ -107,6 +97,7 @@ func New(cfg Config, db Store, gates *ready.Gates, slots *admission.Controller) 
 		cfg:     cfg,
 		db:      db,
 		gates:   gates,
+		hot:     gates.HotList(),
 		slots:   slots,
 		log:     log,
 		reads:   make(chan struct{}, concurrentReads),
@@ -130,8 +121,8 @@ func (s *Server) Stats() Stats {
 		Targeted:    s.counts.targeted.Load(),
 		Wildcard:    s.counts.wildcard.Load(),
 		Undecodable: s.counts.broken.Load(),
-
-		Undecryptable: s.counts.sealed.Load(),
+		Fills:       s.counts.fills.Load(),
+		FillTime:    time.Duration(s.counts.fillMicros.Load()) * time.Microsecond,
 	}
 }
 
@@ -164,11 +155,18 @@ func (s *Server) serve(ctx context.Context, req *Request) (*Result, error) {
 		return nil, nil
 	}
 	claim := req.claim(segment.NewID().String(), s.cfg.DefaultMode)
+	if req.Kind == Queue && s.hot != nil {
+		return s.serveReady(ctx, req, claim)
+	}
 	if !req.Wait || req.Timeout <= 0 {
 		return s.attempt(ctx, &look{kind: req.Kind, override: req.LeaseSeconds, PopRequest: claim})
 	}
 
-	deadline := time.Now().Add(min(req.Timeout, MaxTimeout))
+	return s.serveSearching(ctx, req, claim, time.Now().Add(min(req.Timeout, MaxTimeout)))
+}
+
+// serveSearching looks again and again until something ends the wait, letting the database find the partitions.
+func (s *Server) serveSearching(ctx context.Context, req *Request, claim pg.PopRequest, deadline time.Time) (*Result, error) {
 	lookCtx, cancel := context.WithDeadlineCause(ctx, deadline.Add(answerGrace), errLookTooLate)
 	defer cancel()
 	waiter := s.subscribe(req)

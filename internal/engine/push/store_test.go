@@ -36,7 +36,6 @@ type memoryStore struct {
 	calls        [][]pg.Segment
 	parts        map[groupKey]*memoryPartition
 	limits       map[string]int
-	encrypted    map[string]bool
 	settingsRead int
 	segmentRead  int
 }
@@ -209,7 +208,7 @@ func (s *memoryStore) QueueSettings(_ context.Context, _ uuid.UUID, queue string
 		return pg.QueueSettings{}, false, s.settingsError
 	}
 	limit, found := s.limits[queue]
-	return pg.QueueSettings{MaxSize: limit, EncryptionEnabled: s.encrypted[queue]}, found || s.encrypted[queue], nil
+	return pg.QueueSettings{MaxSize: limit}, found, nil
 }
 
 // stored returns the messages of a partition in offset order.

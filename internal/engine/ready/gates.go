@@ -18,6 +18,8 @@ const maxHints = 64
 
 // Gates holds the gate of every queue, and of every tenant's discovery pops, that a long poll waits for. Make one with [New].
 type Gates struct {
+	hot *HotList // nil when the database finds the partitions
+
 	mu        sync.RWMutex
 	queues    map[queueKey]*gate
 	discovery map[uuid.UUID]*gate
@@ -28,14 +30,89 @@ type queueKey struct {
 	queue  string
 }
 
-// New returns an empty set of gates.
+// New returns an empty set of gates without a hot list.
 func New() *Gates {
 	return &Gates{queues: make(map[queueKey]*gate), discovery: make(map[uuid.UUID]*gate)}
 }
 
-// Wake tells every long poll on the queue, and every discovery poll of the tenant, that the partition may have work: messages were
-// stored, or a lease ended. Call it after the commit. An empty partition means "somewhere in the queue". It never blocks.
+// NewHot returns an empty set of gates that keeps a hot list for queue pops.
+func NewHot(list *HotList) *Gates {
+	g := New()
+	g.hot = list
+	return g
+}
+
+// HotList returns the hot list, nil when there is none.
+func (g *Gates) HotList() *HotList { return g.hot }
+
+// Stored tells that n messages of this broker's pushes were committed to a partition. It never blocks; wakes are coalesced.
+func (g *Gates) Stored(tenant uuid.UUID, queue, partition string, n int) {
+	if g.hot != nil {
+		g.hot.mark(queueKey{tenant, queue}, partition, n, true)
+	}
+	g.open(tenant, queue, partition)
+}
+
+// Wake tells every long poll on the queue, and every discovery poll of the tenant, that the partition may have work that is not the
+// doing of a push: a transaction, a moved dead letter, a changed option. Call it after the commit. An empty partition means "somewhere
+// in the queue". It never blocks.
 func (g *Gates) Wake(tenant uuid.UUID, queue, partition string) {
+	switch {
+	case g.hot == nil:
+	case partition == "":
+		g.hot.forgetGroup(tenant, queue, "")
+	default:
+		g.hot.mark(queueKey{tenant, queue}, partition, 0, false)
+	}
+	g.open(tenant, queue, partition)
+}
+
+// WakeRemote is Wake for a partition that another broker has named. It must not be told to other brokers again.
+func (g *Gates) WakeRemote(tenant uuid.UUID, queue, partition string) {
+	g.Wake(tenant, queue, partition)
+}
+
+// Released tells that a lease of (partition, group) ended by an acknowledgment or because it was given back. covered says that the
+// whole batch was completed, which no nack, retry or partial ack ever is.
+func (g *Gates) Released(tenant uuid.UUID, queue, partition, group string, covered bool) {
+	if g.hot != nil {
+		g.hot.promote(queueKey{tenant, queue}, partition, group, covered)
+	}
+	g.open(tenant, queue, partition)
+}
+
+// Taken tells that a pop claimed messages of (partition, group) past the hot list. What the list believed about the newest batch is no
+// longer about the newest batch.
+func (g *Gates) Taken(tenant uuid.UUID, queue, partition, group string) {
+	if g.hot != nil {
+		g.hot.overtake(queueKey{tenant, queue}, partition, group)
+	}
+}
+
+// ForgetQueue drops what is believed about a queue that was deleted or configured.
+func (g *Gates) ForgetQueue(tenant uuid.UUID, queue string) {
+	if g.hot != nil {
+		g.hot.forgetQueue(queueKey{tenant, queue})
+	}
+}
+
+// ForgetGroup makes the hot list ask the database again about a group whose cursors moved other than by acknowledgments. An empty
+// queue or group stands for all of the tenant.
+func (g *Gates) ForgetGroup(tenant uuid.UUID, queue, group string) {
+	if g.hot != nil {
+		g.hot.forgetGroup(tenant, queue, group)
+	}
+}
+
+// ForgetAll makes the hot list ask the database again about everything, for a broker that may have missed changes.
+func (g *Gates) ForgetAll() {
+	if g.hot != nil {
+		g.hot.forgetAll()
+	}
+}
+
+// open wakes the long polls at the gates.
+func (g *Gates) open(tenant uuid.UUID, queue, partition string) {
 	g.mu.RLock()
 	byQueue, byTenant := g.queues[queueKey{tenant, queue}], g.discovery[tenant]
 	g.mu.RUnlock()
@@ -49,6 +126,9 @@ func (g *Gates) Wake(tenant uuid.UUID, queue, partition string) {
 
 // WakeAll wakes every long poll, for a change that concerns all of them: the pop maintenance switch, or hints that were missed.
 func (g *Gates) WakeAll() {
+	if g.hot != nil {
+		g.hot.wakeAll()
+	}
 	g.mu.RLock()
 	all := make([]*gate, 0, len(g.queues)+len(g.discovery))
 	for _, one := range g.queues {
@@ -99,26 +179,4 @@ func (g *Gates) Size() (queues, tenants int) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return len(g.queues), len(g.discovery)
-}
-
-// WaitingByQueue returns how many long polls are subscribed to each queue, for metrics. Queues of the same name are summed over
-// tenants; queues without long polls are left out.
-func (g *Gates) WaitingByQueue() map[string]int {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	waiting := make(map[string]int, len(g.queues))
-	for key, one := range g.queues {
-		waiting[key.queue] += one.waiters
-	}
-	return waiting
-}
-
-// Waiting returns how many long polls are subscribed to a queue, for metrics.
-func (g *Gates) Waiting(tenant uuid.UUID, queue string) int {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	if one, ok := g.queues[queueKey{tenant, queue}]; ok {
-		return one.waiters
-	}
-	return 0
 }

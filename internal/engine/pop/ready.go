@@ -1,0 +1,266 @@
+package pop
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"queenmq/internal/engine/admission"
+	"queenmq/internal/engine/ready"
+	"queenmq/internal/pg"
+)
+
+const (
+	// maxCandidates is the most partitions one claim names.
+	maxCandidates = 64
+	// maxRounds is how many claims in a row may find nothing although the hot list promised something. Each settles what it tried, so
+	// that the list runs out of wrong beliefs long before.
+	maxRounds = 16
+	// relook is about how long a parked pop stays without a look. The hot list wakes it for everything that this broker knows or hears
+	// of; this is for the case that the loop that asks the database stands still.
+	relook = 30 * time.Second
+	// brokenPause is how long a partition that begins with a segment that cannot be read is left alone.
+	brokenPause = time.Second
+)
+
+// serveReady serves a queue pop from the hot list: it parks in the crowd of its ring, where it costs no statement and no timer but its
+// deadline's.
+func (s *Server) serveReady(ctx context.Context, req *Request, claim pg.PopRequest) (*Result, error) {
+	l := &look{kind: Queue, override: req.LeaseSeconds, PopRequest: claim}
+	if !req.Wait || req.Timeout <= 0 {
+		result, _, err := s.lookReady(ctx, l, time.Time{})
+		return result, err
+	}
+	deadline := time.Now().Add(min(req.Timeout, MaxTimeout))
+	lookCtx, cancel := context.WithDeadlineCause(ctx, deadline.Add(answerGrace), errLookTooLate)
+	defer cancel()
+	place := ready.NewParked()
+	defer func() { // a wake that this pop does not use goes to the next
+		place.Leave()
+		place.Settle()
+	}()
+	for {
+		result, ring, err := s.lookReady(lookCtx, l, deadline)
+		if errors.Is(err, errLookTooLate) {
+			return nil, nil
+		}
+		if result != nil || err != nil {
+			return result, err
+		}
+		place.Settle()
+		left := time.Until(deadline)
+		if left <= 0 {
+			return nil, nil
+		}
+		if ring == nil {
+			return s.serveSearching(ctx, req, claim, deadline)
+		}
+		ring.Park(place)
+		switch s.park(ctx, place.Woken, min(jitter(relook), left)) {
+		case callerLeft:
+			return nil, ctx.Err()
+		case stopping:
+			return nil, nil
+		case woken, elapsed:
+		}
+		place.Leave()
+		if s.closed() {
+			return nil, nil
+		}
+	}
+}
+
+// lookReady looks once at what the hot list names. A nil ring says that there is none and that the database was searched. A zero deadline is
+// that of a pop that does not wait.
+func (s *Server) lookReady(ctx context.Context, l *look, deadline time.Time) (*Result, *ready.Ring, error) {
+	known, err := s.registeredWithDatabase(ctx, l)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !known {
+		if err := s.setLease(ctx, l); err != nil {
+			return nil, nil, err
+		}
+		// Provisions the queue, registers the group and seeds its cursors.
+		if result, err := s.search(ctx, l); result != nil || err != nil {
+			return result, nil, err
+		}
+	}
+	settings, err := s.queueSettings(ctx, l.Tenant, l.Queue)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.setLease(ctx, l); err != nil {
+		return nil, nil, err
+	}
+	ring := s.hot.Ring(l.Tenant, l.Queue, l.Group)
+	if ring == nil {
+		result, err := s.attemptQueue(ctx, l)
+		return result, nil, err
+	}
+	deferral := ready.Deferral{
+		Delay: time.Duration(settings.DelayedProcessing) * time.Second, Window: time.Duration(settings.WindowBuffer) * time.Second,
+	}
+	ring.SetDeferral(deferral)
+	l.SkipWindow = deferral.Window > 0 // the ring holds new messages back for the window
+	walked := ring.IsCold()
+	if walked {
+		if err := s.walk(ctx, ring, 1); err != nil {
+			return nil, ring, err
+		}
+	}
+	for round := 0; round < maxRounds; {
+		if !ring.HasReady() {
+			if walked || !ring.NeedsWalk() {
+				break
+			}
+			walked = true
+			if err := s.walk(ctx, ring, 1); err != nil {
+				return nil, ring, err
+			}
+			continue
+		}
+		if round == 0 {
+			s.fill(ctx, ring, l.Budget, time.Duration(settings.MinPopWait)*time.Millisecond, deadline)
+		}
+		result, err := s.claimReady(ctx, l, ring, candidates(l.MaxPartitions, ring.Ready(), round))
+		if result != nil || err != nil {
+			return result, ring, err
+		}
+		round++
+	}
+	return nil, ring, nil
+}
+
+// candidates is how many partitions to name for a pop that wants at most most of them (0: no cap). Spare ones stand in for those that turn
+// out empty or taken. They are out of reach of other pops meanwhile, so a pop of one partition has none when the ring has few; after a
+// claim that found nothing there are many.
+func candidates(most, listed, round int) int {
+	if most <= 0 || most > maxCandidates {
+		return maxCandidates
+	}
+	switch {
+	case round > 0:
+		most *= 8
+	case most > 1 || listed >= 4:
+		most *= 2
+	}
+	return min(most, maxCandidates)
+}
+
+// fill waits until the ring is known to have a whole batch, for at most minWait, when it has less than that. A pop whose queue asks for it
+// gets fewer and fuller batches.
+func (s *Server) fill(ctx context.Context, ring *ready.Ring, batch int, minWait time.Duration, deadline time.Time) {
+	if minWait <= 0 || batch <= 1 || deadline.IsZero() {
+		return
+	}
+	if have := ring.Estimate(batch); have == 0 || have >= batch {
+		return
+	}
+	began := time.Now()
+	minWait = min(minWait, deadline.Sub(began))
+	again := time.NewTicker(max(minWait/20, time.Millisecond))
+	defer again.Stop()
+	over := time.NewTimer(minWait)
+	defer over.Stop()
+	for ring.Estimate(batch) < batch {
+		select {
+		case <-again.C:
+			continue
+		case <-over.C:
+		case <-ctx.Done():
+		case <-s.stopped:
+		}
+		break
+	}
+	s.counts.fills.Add(1)
+	s.counts.fillMicros.Add(time.Since(began).Microseconds())
+}
+
+// claimReady claims from at most limit partitions of the ring under a Pop slot, and tells the ring what became of each. The partitions are
+// taken after the slot was granted: nobody else can have them meanwhile.
+func (s *Server) claimReady(ctx context.Context, l *look, ring *ready.Ring, limit int) (*Result, error) {
+	slot, err := s.slots.Acquire(ctx, admission.Pop)
+	if err != nil {
+		return nil, context.Cause(ctx) // Acquire fails with nothing else
+	}
+	defer slot.Release()
+	out := ring.Take(limit, l.Budget)
+	l.Candidates = out.Names()
+	if len(l.Candidates) == 0 {
+		return nil, nil
+	}
+	// Whatever happens from here on, also a panic: an entry that is taken and never settled would not be served again.
+	defer out.Return()
+	s.counts.targeted.Add(1)
+
+	request := l.PopRequest
+	var batches []Batch
+	var broken []brokenSegment
+	request.Accept = func(claimed pg.Claim) error { // auto-ack only: before the commit
+		releaseAll(batches) // of a try that was rolled back and is repeated
+		batches, broken = decode(claimed.Partitions)
+		if len(broken) > 0 {
+			s.reportBroken(ctx, l, broken)
+			return ErrUndecodable
+		}
+		return ctx.Err()
+	}
+	claimed, err := s.db.PopReady(ctx, request)
+	if err != nil {
+		releaseAll(batches)
+		for _, b := range broken { // the others are served in the meantime
+			out.Pause(b.partition.Partition, brokenPause)
+		}
+		return nil, err
+	}
+	checkIn(&out, l, claimed)
+	slot.Release() // decoding needs no slot, and giving a lease back takes one of its own
+	if !l.AutoAck {
+		batches, broken = decode(claimed.Partitions)
+		s.reportBroken(ctx, l, broken)
+	}
+	result := s.newResult(l, batches)
+	for _, b := range broken {
+		if b.delivered == 0 {
+			result.release(ctx, b.partition) // looked at again when the ring thinks that the lease may have ended
+		}
+	}
+	if len(batches) == 0 {
+		return nil, nil
+	}
+	return result, nil
+}
+
+// checkIn tells the ring what a claim found.
+func checkIn(out *ready.CheckOut, l *look, claimed pg.Claim) {
+	reached := make([]bool, len(l.Candidates))
+	took := 0
+	for _, state := range claimed.States {
+		i := state.Index
+		reached[i] = true
+		switch state.Verdict {
+		case pg.CandidateTook:
+			segments := claimed.Partitions[took].Segments
+			took++
+			last := segments[len(segments)-1]
+			drained := last.Base+int64(last.StartIndex+last.Take)-1 >= state.LastOffset
+			if l.AutoAck {
+				out.Consumed(i, drained)
+			} else {
+				out.Leased(i, time.Duration(l.LeaseSeconds)*time.Second, drained)
+			}
+		case pg.CandidateDeferred:
+			out.Deferred(i, state.Wait)
+		case pg.CandidateEmpty:
+			out.Empty(i)
+		case pg.CandidateLeased, pg.CandidateRaced:
+			out.HeldByOther(i, state.Wait)
+		}
+	}
+	for i := len(reached) - 1; i >= 0; i-- { // from the back: each goes in front of those that wait
+		if !reached[i] {
+			out.NotReached(i)
+		}
+	}
+}

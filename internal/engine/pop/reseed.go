@@ -1,0 +1,121 @@
+package pop
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"queenmq/internal/engine/ready"
+	"queenmq/internal/pg"
+)
+
+const (
+	// walkPage is how many pending partitions one statement of a reseed lists, walkPages how many such statements one background
+	// walk makes.
+	walkPage, walkPages = 10_000, 200
+	// walkTick is how often rings are looked through for those that are due, walkers how many are walked at a time.
+	walkTick, walkers = 2 * time.Second, 4
+)
+
+// Run keeps the hot list honest until ctx ends, and returns nil: it asks the database again about rings with consumers. Without a hot
+// list it does nothing.
+func (s *Server) Run(ctx context.Context) error {
+	if s.hot == nil {
+		<-ctx.Done()
+		return nil
+	}
+	tick := time.NewTicker(walkTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			s.WalkDue(ctx)
+		}
+	}
+}
+
+// WalkDue reseeds the rings that are due. Run calls it.
+func (s *Server) WalkDue(ctx context.Context) {
+	due := make(chan *ready.Ring)
+	var walking sync.WaitGroup
+	rings := s.hot.DueWalks()
+	for range min(walkers, len(rings)) {
+		walking.Go(func() {
+			for ring := range due {
+				if err := s.walk(ctx, ring, walkPages); err != nil && ctx.Err() == nil {
+					s.log.WarnContext(ctx, "pending partitions could not be listed; messages of other brokers may be late",
+						slog.String("queue", ring.Queue()), slog.String("group", ring.Group()), slog.Any("error", err))
+				}
+			}
+		})
+	}
+	for _, ring := range rings {
+		due <- ring
+	}
+	close(due)
+	walking.Wait()
+}
+
+// walk reseeds a ring, or continues to, over at most so many pages. When a walk is under way it waits for its step instead.
+func (s *Server) walk(ctx context.Context, ring *ready.Ring, pages int) error {
+	walk, busy := ring.BeginWalk()
+	if walk == nil {
+		select {
+		case <-busy:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	complete, failed := false, true
+	defer func() { walk.End(complete, failed) }()
+	for range pages {
+		names, last, err := s.pending(ctx, ring, walk)
+		if err != nil {
+			return err
+		}
+		walk.Page(names, last)
+		if len(names) < walkPage {
+			complete = true
+			break
+		}
+	}
+	failed = false
+	return nil
+}
+
+// pending reads one page, as one of few reads at a time.
+func (s *Server) pending(ctx context.Context, ring *ready.Ring, walk *ready.Walk) (names []string, last uuid.UUID, err error) {
+	select {
+	case s.reads <- struct{}{}:
+		defer func() { <-s.reads }()
+	case <-ctx.Done():
+		return nil, last, context.Cause(ctx)
+	}
+	return s.db.Pending(ctx, pg.PendingPage{
+		Tenant: ring.Tenant(), Queue: ring.Queue(), Group: ring.Group(), After: walk.After, Limit: walkPage, Window: walk.Window,
+	})
+}
+
+// Repair reads the repairs of the last minutes and follows those that are new. One call at a time.
+func (s *Server) Repair(ctx context.Context) error {
+	repairs, err := s.db.HotListRepairs(ctx)
+	if err != nil {
+		return err
+	}
+	// Ids are allotted before commit: a smaller one may come later.
+	listed := make(map[int64]struct{}, len(repairs))
+	for _, r := range repairs {
+		listed[r.ID] = struct{}{}
+		if _, done := s.repaired[r.ID]; !done {
+			s.ForgetGroup(r.Tenant, r.Queue, r.Group)
+		}
+	}
+	s.repaired = listed
+	return nil
+}

@@ -1,0 +1,169 @@
+package ready
+
+import "time"
+
+// A handle is one partition taken from a ring.
+type handle struct {
+	index, epoch uint32
+	name         string
+	settled      bool
+}
+
+// A CheckOut is the partitions that one pop took from a ring. Nobody else gets them until it reports what became of them. It belongs
+// to one goroutine, which must call Return whatever happens.
+type CheckOut struct {
+	ring    *Ring
+	handles []handle
+	names   []string
+}
+
+// Take checks out the partitions that have waited longest, at most limit, and stops early when what they are known to have makes up
+// budget. An empty check-out needs no Return.
+func (r *Ring) Take(limit, budget int) CheckOut {
+	now := r.list.now()
+	r.turn(now)
+	c := CheckOut{ring: r}
+	n := uint32(len(r.subs)) //nolint:gosec // at most maxShards
+	known, barren := 0, uint32(0)
+	for at := r.cursor.Load(); len(c.handles) < limit && known < budget && barren < n; at++ {
+		sub := &r.subs[at%n]
+		sub.mu.Lock()
+		position, ok := sub.unlink()
+		if !ok {
+			sub.mu.Unlock()
+			barren++
+			continue
+		}
+		barren = 0
+		e := &sub.entries[position]
+		e.state, e.drained = inFlight, false
+		c.handles = append(c.handles, handle{index: position*n + at%n, epoch: e.epoch})
+		known += int(e.count)
+		sub.mu.Unlock()
+		r.cursor.Store(at + 1)
+		r.ready.Add(-1)
+		r.flying.Add(1)
+	}
+	r.table.mu.RLock()
+	for i := range c.handles {
+		c.handles[i].name = r.table.names[c.handles[i].index]
+	}
+	r.table.mu.RUnlock()
+	return c
+}
+
+// Names returns the names of the partitions, those that waited longest first. The slice belongs to the check-out.
+func (c *CheckOut) Names() []string {
+	if c.names == nil && len(c.handles) > 0 {
+		c.names = make([]string, len(c.handles))
+		for i := range c.handles {
+			c.names[i] = c.handles[i].name
+		}
+	}
+	return c.names
+}
+
+// checkIn gives the i-th partition back. next decides what becomes of the entry; moved says that it was marked meanwhile.
+func (c *CheckOut) checkIn(i int, next func(sub *subring, position uint32, e *entry, moved bool)) {
+	h := &c.handles[i]
+	if h.settled {
+		return
+	}
+	h.settled = true
+	sub, position := c.ring.locate(h.index)
+	sub.mu.Lock()
+	e := &sub.entries[position]
+	if e.state != inFlight {
+		sub.mu.Unlock()
+		return
+	}
+	next(sub, position, e, e.epoch != h.epoch)
+	isListed := e.state == listed
+	sub.mu.Unlock()
+	c.ring.flying.Add(-1)
+	if isListed {
+		c.ring.ready.Add(1)
+	}
+}
+
+// Leased reports that this pop leased messages of the i-th partition for the given time. drained says that the batch ends at the
+// partition's head.
+func (c *CheckOut) Leased(i int, lease time.Duration, drained bool) {
+	c.checkIn(i, func(sub *subring, position uint32, e *entry, moved bool) {
+		if !moved {
+			e.count, e.drained = 0, drained
+		}
+		sub.time(position, c.ring.soon(lease))
+	})
+}
+
+// Consumed reports that this pop took messages of the i-th partition without a lease; there may be more.
+func (c *CheckOut) Consumed(i int, drained bool) {
+	window := c.ring.table.deferral.Load().Window
+	c.checkIn(i, func(sub *subring, position uint32, e *entry, moved bool) {
+		if !moved {
+			e.count = 0
+		}
+		switch {
+		case drained && !moved:
+			e.state = idle
+		case window > 0:
+			sub.time(position, c.ring.list.now()+int64(window))
+		default:
+			sub.link(position, false)
+		}
+	})
+}
+
+// HeldByOther reports that somebody else holds the i-th partition, for about wait.
+func (c *CheckOut) HeldByOther(i int, wait time.Duration) {
+	c.checkIn(i, func(sub *subring, position uint32, _ *entry, _ bool) { sub.time(position, c.ring.soon(wait)) })
+}
+
+// Deferred reports that the messages of the i-th partition become visible after wait.
+func (c *CheckOut) Deferred(i int, wait time.Duration) {
+	c.checkIn(i, func(sub *subring, position uint32, _ *entry, _ bool) {
+		sub.time(position, c.ring.list.now()+int64(max(wait, 0)))
+	})
+}
+
+// Empty reports that the database has nothing pending in the i-th partition. A mark that came meanwhile wins.
+func (c *CheckOut) Empty(i int) {
+	c.checkIn(i, func(sub *subring, position uint32, e *entry, moved bool) {
+		if moved {
+			sub.link(position, false)
+			return
+		}
+		e.state, e.count = idle, 0
+	})
+}
+
+// NotReached reports that the claim ended before the i-th partition, which is the next to be served.
+func (c *CheckOut) NotReached(i int) {
+	c.checkIn(i, func(sub *subring, position uint32, _ *entry, _ bool) { sub.link(position, true) })
+}
+
+// Pause leaves the named partition alone for a while, because a claim of it failed.
+func (c *CheckOut) Pause(name string, wait time.Duration) {
+	for i := range c.handles {
+		if c.handles[i].name == name {
+			c.HeldByOther(i, wait)
+		}
+	}
+}
+
+// Return gives back, unchanged but behind all others, whatever nothing was reported about: nothing is known, and what makes a claim
+// fail must not be the first thing that the next one meets. It wakes pops for what the ring still has.
+func (c *CheckOut) Return() {
+	for i := range c.handles {
+		c.checkIn(i, func(sub *subring, position uint32, _ *entry, _ bool) { sub.link(position, false) })
+	}
+	if c.ring != nil {
+		c.ring.crowd.wake()
+	}
+}
+
+// soon is when a partition that is held for wait is worth another look.
+func (r *Ring) soon(wait time.Duration) int64 {
+	return r.list.now() + int64(min(max(wait, 0)+revisitSlack, revisitMost))
+}

@@ -1,0 +1,385 @@
+package ready
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+)
+
+var testKey = queueKey{tenant, "q"}
+
+// parkAll parks n long polls one after the other.
+func parkAll(ring *Ring, n int) []*Parked {
+	all := make([]*Parked, n)
+	for i := range all {
+		all[i] = NewParked()
+		ring.Park(all[i])
+	}
+	return all
+}
+
+func wokenOf(all []*Parked) (woken []int) {
+	for i, p := range all {
+		select {
+		case <-p.Woken:
+			woken = append(woken, i)
+		default:
+		}
+	}
+	return woken
+}
+
+func TestWakesAsManyAsCanBeServed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		list := NewHotList(HotConfig{})
+		ring := list.Ring(tenant, "q", "g")
+		all := parkAll(ring, 100)
+		list.mark(testKey, "a", 1, true)
+		require.Equal(t, []int{0}, wokenOf(all), "one partition is work for one pop, the one that waited longest")
+		for _, name := range []string{"b", "c"} {
+			list.mark(testKey, name, 1, true)
+		}
+		require.Empty(t, wokenOf(all), "wakes in quick succession are folded")
+		time.Sleep(CoalesceInterval)
+		synctest.Wait()
+		require.Equal(t, []int{1, 2}, wokenOf(all))
+		list.mark(testKey, "a", 1, false)
+		require.Empty(t, wokenOf(all), "a partition that is known to have work wakes nobody again")
+	})
+}
+
+func TestWakeIsPassedOn(t *testing.T) {
+	t.Parallel()
+	list := NewHotList(HotConfig{})
+	ring := list.Ring(tenant, "q", "g")
+	all := parkAll(ring, 3)
+	list.mark(testKey, "a", 1, false)
+	require.Equal(t, []int{0}, wokenOf(all))
+	all[0].Leave()
+	all[0].Settle() // gave up without looking
+	require.Equal(t, []int{1}, wokenOf(all))
+
+	all[1].Leave()
+	c := ring.Take(1, 10)
+	all[1].Settle()
+	require.Empty(t, wokenOf(all), "what there was is taken")
+	c.Return() // the claim failed
+	require.Equal(t, []int{2}, wokenOf(all))
+}
+
+func TestParkLooksBeforeItWaits(t *testing.T) {
+	t.Parallel()
+	list := NewHotList(HotConfig{})
+	ring := list.Ring(tenant, "q", "g")
+	list.mark(testKey, "a", 1, true) // between the look and the park
+	require.Equal(t, []int{0}, wokenOf(parkAll(ring, 1)))
+
+	list.forgetQueue(testKey)
+	require.Equal(t, []int{0, 1}, wokenOf(parkAll(ring, 2)), "nobody waits at a ring that is gone")
+	require.NotSame(t, ring, list.Ring(tenant, "q", "g"))
+}
+
+func TestChangesThatConcernEverybodyWakeEverybody(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*Gates){
+		"switch":        func(g *Gates) { g.WakeAll() },
+		"queue deleted": func(g *Gates) { g.ForgetQueue(tenant, "q") },
+		"group moved":   func(g *Gates) { g.ForgetGroup(tenant, "q", "g") },
+		"all groups":    func(g *Gates) { g.ForgetGroup(tenant, "", "") },
+		"missed hints":  func(g *Gates) { g.ForgetAll() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			gates := NewHot(NewHotList(HotConfig{}))
+			ring := gates.HotList().Ring(tenant, "q", "g")
+			all := parkAll(ring, 3)
+			require.Equal(t, 3, gates.Waiting(tenant, "q"))
+			require.Equal(t, map[string]int{"q": 3}, gates.WaitingByQueue())
+			change(gates)
+			require.Equal(t, []int{0, 1, 2}, wokenOf(all))
+			require.Zero(t, gates.Waiting(tenant, "q"))
+		})
+	}
+}
+
+// Many pops park, look and leave while partitions come and go: nothing may be left over while somebody is parked.
+func TestCrowdMissesNothing(t *testing.T) {
+	t.Parallel()
+	const partitions = 2000
+	list := NewHotList(HotConfig{})
+	list.Ring(tenant, "q", "g") // marks before the first pop are for its walk to find
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var served atomic.Int64
+	done := make(chan struct{})
+	var working sync.WaitGroup
+	for worker := range 16 {
+		working.Go(func() {
+			place := NewParked()
+			defer func() { place.Leave(); place.Settle() }()
+			for i := 0; ; i++ {
+				ring := list.Ring(tenant, "q", "g")
+				c := ring.Take(1+i%3, 1000)
+				for k := range c.Names() {
+					if (i+k+worker)%7 == 0 {
+						continue // not reported: goes back
+					}
+					c.Empty(k)
+					if served.Add(1) == partitions {
+						close(done)
+					}
+				}
+				c.Return()
+				place.Settle()
+				ring.Park(place)
+				select {
+				case <-place.Woken:
+				case <-done:
+					return
+				case <-ctx.Done():
+					return
+				}
+				place.Leave()
+			}
+		})
+	}
+	for i := range partitions {
+		list.mark(testKey, fmt.Sprint(i), 1, true)
+		if i%100 == 0 {
+			runtime.Gosched()
+		}
+	}
+	working.Wait()
+	require.EqualValues(t, partitions, served.Load())
+}
+
+func TestDeferral(t *testing.T) {
+	t.Parallel()
+	const delay, window = 10 * time.Second, 4 * time.Second
+	for _, c := range []struct {
+		name     string
+		deferral Deferral
+		act      func(*HotList, *Ring)
+		after    time.Duration // when the partition is ready, not before
+	}{
+		{"plain", Deferral{}, func(l *HotList, _ *Ring) { l.mark(testKey, "a", 1, true) }, 0},
+		{"delayed", Deferral{Delay: delay}, func(l *HotList, _ *Ring) { l.mark(testKey, "a", 1, true) }, delay + revisitSlack},
+		{"delayed, many", Deferral{Delay: delay}, func(l *HotList, _ *Ring) { l.mark(testKey, "a", 1000, true) }, delay + revisitSlack},
+		{"window", Deferral{Window: window}, func(l *HotList, _ *Ring) { l.mark(testKey, "a", 99, true) }, window},
+		{"window full at once", Deferral{Window: window}, func(l *HotList, _ *Ring) { l.mark(testKey, "a", 100, true) }, 0},
+		{"window filled later", Deferral{Window: window}, func(l *HotList, _ *Ring) { l.mark(testKey, "a", 60, true); l.mark(testKey, "a", 60, true) }, 0},
+		{"delay and window", Deferral{Delay: delay, Window: window}, func(l *HotList, _ *Ring) {
+			l.mark(testKey, "a", 60, true)
+			l.mark(testKey, "a", 60, true)
+		}, delay + revisitSlack},
+		{"exact time of the database", Deferral{Delay: delay}, func(l *HotList, r *Ring) {
+			r.SetDeferral(Deferral{})
+			l.mark(testKey, "a", 1, true)
+			r.SetDeferral(Deferral{Delay: delay})
+			c := r.Take(1, 1)
+			c.Deferred(0, 7*time.Second)
+			c.Return()
+		}, 7 * time.Second},
+		{"held by another for long", Deferral{}, func(l *HotList, r *Ring) {
+			l.mark(testKey, "a", 1, true)
+			c := r.Take(1, 1)
+			c.HeldByOther(0, time.Hour)
+			c.Return()
+		}, revisitMost},
+		{"held by another for a moment", Deferral{}, func(l *HotList, r *Ring) {
+			l.mark(testKey, "a", 1, true)
+			c := r.Take(1, 1)
+			c.HeldByOther(0, 200*time.Millisecond)
+			c.Return()
+		}, 200*time.Millisecond + revisitSlack},
+		{"auto-ack in a window", Deferral{Window: window}, func(l *HotList, r *Ring) {
+			l.mark(testKey, "a", 100, true)
+			c := r.Take(1, 1)
+			c.Consumed(0, false)
+			c.Return()
+		}, window},
+		{"reseed of a delayed queue", Deferral{Delay: delay}, reseedOf("a"), delay + revisitSlack},
+		{"reseed of a window queue", Deferral{Window: window}, reseedOf("a"), window},
+		{"reseed of a held partition", Deferral{}, func(l *HotList, r *Ring) {
+			l.mark(testKey, "a", 1, true)
+			c := r.Take(1, 1)
+			c.Leased(0, time.Hour, true)
+			c.Return()
+			reseedOf("a")(l, r)
+		}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			list := NewHotList(HotConfig{})
+			clock := int64(1)
+			list.now = func() int64 { return clock }
+			ring := list.Ring(tenant, "q", "g")
+			ring.SetDeferral(c.deferral)
+			c.act(list, ring)
+			if c.after > 0 {
+				clock += int64(c.after) - 1
+				require.False(t, ring.HasReady(), "too early")
+				require.Empty(t, ringNames(ring, 1))
+				clock++
+			}
+			require.True(t, ring.HasReady())
+			require.Equal(t, []string{"a"}, ringNames(ring, 1))
+		})
+	}
+}
+
+func reseedOf(name string) func(*HotList, *Ring) {
+	return func(_ *HotList, r *Ring) {
+		walk, _ := r.BeginWalk()
+		walk.Page([]string{name}, uuid.Nil)
+		walk.End(true, false)
+	}
+}
+
+// The wheel wakes parked pops by itself.
+func TestRunWakesForWhatComesDue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		list := NewHotList(HotConfig{IdleSweep: time.Hour})
+		var running sync.WaitGroup
+		running.Go(func() { require.NoError(t, list.Run(ctx)) })
+		ring := list.Ring(tenant, "q", "g")
+		ring.SetDeferral(Deferral{Window: 3 * time.Second})
+		all := parkAll(ring, 2)
+		list.mark(testKey, "a", 1, true)
+		start := time.Now()
+		<-all[0].Woken
+		require.InDelta(t, 3.0, time.Since(start).Seconds(), 2*wheelTick.Seconds())
+		require.Empty(t, wokenOf(all))
+		cancel()
+		running.Wait()
+	})
+}
+
+func TestSweepDropsWhatNobodyUses(t *testing.T) {
+	t.Parallel()
+	list := NewHotList(HotConfig{})
+	used, parked, held := list.Ring(tenant, "q", "used"), list.Ring(tenant, "q", "parked"), list.Ring(tenant, "q", "held")
+	left := list.Ring(tenant, "other", "g")
+	list.mark(testKey, "a", 1, false)
+	list.mark(queueKey{tenant, "other"}, "a", 1, false)
+	out := held.Take(1, 1)
+	place := NewParked()
+	c := parked.Take(1, 1)
+	c.Empty(0)
+	c.Return()
+	parked.Park(place)
+	list.Sweep()
+	require.Equal(t, 4, list.Stats().Rings, "all were used since the sweep before")
+	require.Same(t, used, list.Ring(tenant, "q", "used"))
+	list.Sweep()
+	require.Equal(t, HotStats{Queues: 1, Rings: 3, Partitions: 1, Ready: 1, InFlight: 1}, list.Stats())
+	require.False(t, left.IsCurrent())
+	out.Return()
+	place.Leave()
+	list.Sweep()
+	list.Sweep()
+	require.Equal(t, HotStats{}, list.Stats())
+}
+
+func TestRingsAreLimitedPerTenantAndMinute(t *testing.T) {
+	t.Parallel()
+	list := NewHotList(HotConfig{RingsPerMinute: 3})
+	clock := int64(1)
+	list.now = func() int64 { return clock }
+	for i := range 5 {
+		require.Equal(t, i < 3, list.Ring(tenant, "q", fmt.Sprint(i)) != nil)
+	}
+	require.NotNil(t, list.Ring(tenant, "q", "0"), "rings there are stay in use")
+	require.NotNil(t, list.Ring(uuid.New(), "q", "0"), "other tenants are not concerned")
+	clock += int64(time.Minute)
+	require.NotNil(t, list.Ring(tenant, "q", "4"))
+}
+
+func TestWalksWhenAndHowFar(t *testing.T) {
+	t.Parallel()
+	list := NewHotList(HotConfig{})
+	clock := int64(1)
+	list.now = func() int64 { return clock }
+	ring := list.Ring(tenant, "q", "g")
+	do := func(complete bool) time.Duration {
+		walk, busy := ring.BeginWalk()
+		require.Nil(t, busy)
+		second, busy := ring.BeginWalk()
+		require.Nil(t, second, "one walk of a ring at a time")
+		walk.End(complete, false)
+		<-busy
+		return walk.Window
+	}
+	require.True(t, ring.IsCold())
+	require.Zero(t, do(false), "the first walk is over everything")
+	require.False(t, ring.IsCold())
+	require.True(t, ring.NeedsWalk(), "it stopped between two pages")
+	require.Len(t, list.DueWalks(), 0, "nobody popped since it began")
+	list.Ring(tenant, "q", "g")
+	require.Len(t, list.DueWalks(), 1)
+	require.Zero(t, do(true))
+	require.False(t, ring.NeedsWalk())
+
+	clock += int64(30 * time.Second)
+	require.True(t, ring.NeedsWalk())
+	require.Equal(t, 2*time.Minute, do(true), "then over what was written lately")
+	clock += int64(100 * time.Second)
+	require.Zero(t, do(true), "not when that could miss something")
+	ring.force()
+	require.True(t, ring.IsCold())
+	walk, _ := ring.BeginWalk()
+	require.Zero(t, walk.Window, "a repair asks for everything")
+	walk.End(false, true)
+	require.True(t, ring.IsCold(), "and is not answered by a walk that failed")
+	require.Zero(t, do(true))
+	for range 9 {
+		clock += int64(32 * time.Second)
+		require.NotZero(t, do(true))
+	}
+	clock += int64(32 * time.Second)
+	require.Zero(t, do(true), "now and then over everything")
+}
+
+// A million partitions must fit: this is the list's memory beyond the names themselves.
+func TestMemoryPerPartition(t *testing.T) { //nolint:paralleltest // measures the heap
+	list := NewHotList(HotConfig{})
+	ring, second := list.Ring(tenant, "q", "g"), list.Ring(tenant, "q", "h")
+	const n = 200_000
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("lane-%d", i)
+	}
+	before := heapBytes()
+	for _, name := range names {
+		list.mark(testKey, name, 1, true)
+	}
+	both := float64(heapBytes()-before) / n
+	list.mu.Lock()
+	list.dropLocked(list.tables[testKey], second)
+	list.mu.Unlock()
+	second = nil
+	one := float64(heapBytes()-before) / n
+	runtime.KeepAlive(ring)
+	require.Nil(t, second)
+	t.Logf("%.0f bytes per partition and ring, %.0f per partition", both-one, one-(both-one))
+	require.Less(t, both-one, 40.0, "per partition and ring")
+	require.Less(t, both, 200.0, "per partition with two groups")
+}
+
+func heapBytes() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

@@ -1,0 +1,203 @@
+package ready
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+const (
+	// revisitSlack is added to the end of a lease or of a delay, so that the look finds it over.
+	revisitSlack = 300 * time.Millisecond
+	// revisitMost is the longest that a leased partition is left alone: its lease may be ended through another broker.
+	revisitMost = time.Second
+)
+
+// A Ring is what is believed about the partitions of one queue for one group. It exists from the group's first queue pop on.
+// Methods are safe for concurrent use.
+type Ring struct {
+	list  *HotList
+	table *table
+	key   queueKey
+	group string
+	subs  []subring
+
+	// ready and flying count entries over all sub-rings.
+	ready, flying atomic.Int64
+	// cursor is where the next take begins.
+	cursor atomic.Uint32
+	// used says that a pop asked for the ring since the last sweep; dropped that it is no longer in the list.
+	used, dropped atomic.Bool
+
+	crowd crowd
+	walks walks
+}
+
+func newRing(list *HotList, t *table, key queueKey, group string) *Ring {
+	r := &Ring{list: list, table: t, key: key, group: group, subs: make([]subring, list.cfg.Shards)}
+	for i := range r.subs {
+		r.subs[i].due.Store(never)
+	}
+	r.crowd.ring = r
+	return r
+}
+
+// Tenant is whose queue it is.
+func (r *Ring) Tenant() uuid.UUID { return r.key.tenant }
+
+// Queue is the name of the ring's queue.
+func (r *Ring) Queue() string { return r.key.queue }
+
+// Group is the consumer group of the ring.
+func (r *Ring) Group() string { return r.group }
+
+// locate returns the sub-ring of a partition and its position there.
+func (r *Ring) locate(index uint32) (sub *subring, position uint32) {
+	n := uint32(len(r.subs)) //nolint:gosec // at most maxShards
+	return &r.subs[index%n], index / n
+}
+
+// mark notes that a partition got count messages (0: unknown how many) and tells whether there is now something to do where
+// there was nothing.
+func (r *Ring) mark(index, count uint32, now int64) (became bool) {
+	sub, position := r.locate(index)
+	deferral := *r.table.deferral.Load()
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	e := sub.at(position)
+	e.epoch++
+	e.drained = false
+	e.count += min(count, ^uint32(0)-e.count)
+	full := r.list.cfg.WindowBatch > 0 && int64(e.count) >= int64(r.list.cfg.WindowBatch)
+	switch {
+	case e.state == idle && deferral.Delay > 0:
+		sub.time(position, now+int64(deferral.Delay+revisitSlack))
+	case e.state == idle && deferral.Window > 0 && !full:
+		sub.time(position, now+int64(deferral.Window))
+	case e.state == idle, e.state == timed && deferral.Delay == 0 && deferral.Window > 0 && full:
+		sub.link(position, false)
+		r.ready.Add(1)
+		return true
+	}
+	return false
+}
+
+// reseed notes that the database has something pending in a partition.
+func (r *Ring) reseed(index uint32, now int64) (became bool) {
+	sub, position := r.locate(index)
+	deferral := *r.table.deferral.Load()
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	switch e := sub.at(position); {
+	case e.state == idle && deferral.Delay > 0:
+		sub.time(position, now+int64(deferral.Delay+revisitSlack))
+	case e.state == idle && deferral.Window > 0:
+		sub.time(position, now+int64(deferral.Window))
+	case e.state == timed && deferral == Deferral{}, e.state == idle:
+		sub.link(position, false)
+		r.ready.Add(1)
+		return true
+	case e.state == inFlight:
+		e.epoch++
+	}
+	return false
+}
+
+// promote follows the end of a lease. covered says that the whole batch was completed.
+func (r *Ring) promote(index uint32, covered bool) (became bool) {
+	sub, position := r.locate(index)
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	e := sub.at(position)
+	switch e.state {
+	case timed:
+		if covered && e.count == 0 && e.drained {
+			e.state = idle
+			return false
+		}
+		sub.link(position, false)
+		r.ready.Add(1)
+		return true
+	case inFlight:
+		e.epoch++
+	case idle, listed:
+	}
+	return false
+}
+
+// overtake notes that the newest batch of a partition is not the one that was reported here, so that its end says nothing about
+// what is left.
+func (r *Ring) overtake(index uint32) {
+	sub, position := r.locate(index)
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	e := sub.at(position)
+	e.epoch++
+	e.drained = false
+}
+
+// turn lists what is due and tells whether there was anything.
+func (r *Ring) turn(now int64) bool {
+	moved := 0
+	for i := range r.subs {
+		sub := &r.subs[i]
+		if sub.due.Load() > now {
+			continue
+		}
+		sub.mu.Lock()
+		moved += sub.turn(now)
+		sub.mu.Unlock()
+	}
+	r.ready.Add(int64(moved))
+	return moved > 0
+}
+
+// HasReady tells whether a take would find something. It changes nothing.
+func (r *Ring) HasReady() bool {
+	if r.ready.Load() > 0 {
+		return true
+	}
+	now := r.list.now()
+	for i := range r.subs {
+		if r.subs[i].due.Load() <= now {
+			return true
+		}
+	}
+	return false
+}
+
+// Ready returns how many partitions are listed, due ones not counted.
+func (r *Ring) Ready() int { return int(r.ready.Load()) }
+
+// Estimate returns how many messages the listed partitions are known to have, at most enough. A partition whose count is unknown
+// counts as enough.
+func (r *Ring) Estimate(enough int) int {
+	total, now := 0, r.list.now()
+	for i := range r.subs {
+		sub := &r.subs[i]
+		if sub.due.Load() <= now {
+			return enough
+		}
+		sub.mu.Lock()
+		for at := sub.head; at != 0 && total < enough; at = sub.entries[at-1].next {
+			count := int(sub.entries[at-1].count)
+			if count == 0 {
+				count = enough
+			}
+			total = min(total+count, enough)
+		}
+		sub.mu.Unlock()
+	}
+	return total
+}
+
+// IsCurrent tells whether the ring is still the one of its group; one that was dropped hears of nothing new.
+func (r *Ring) IsCurrent() bool { return !r.dropped.Load() }
+
+// SetDeferral says what the queue does to new messages. It concerns all groups of the queue.
+func (r *Ring) SetDeferral(d Deferral) {
+	if *r.table.deferral.Load() != d {
+		r.table.deferral.Store(&d)
+	}
+}
