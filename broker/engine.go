@@ -12,12 +12,15 @@ import (
 	"queenmq/internal/api"
 	"queenmq/internal/engine/ack"
 	"queenmq/internal/engine/admission"
+	"queenmq/internal/engine/browse"
 	"queenmq/internal/engine/meter"
 	"queenmq/internal/engine/pop"
 	"queenmq/internal/engine/push"
 	"queenmq/internal/engine/push/dedup"
 	"queenmq/internal/engine/ready"
+	"queenmq/internal/engine/replay"
 	"queenmq/internal/engine/segment"
+	"queenmq/internal/engine/stream"
 	"queenmq/internal/engine/transaction"
 	"queenmq/internal/pg"
 	"queenmq/internal/telemetry"
@@ -74,13 +77,16 @@ func (b *Broker) newEngine(db *pg.DB) (*engine, error) {
 	transactor := transaction.New(transaction.Config{Packer: packer}, db, acker, gates, slots)
 
 	counted := meter.New()
-	loops := b.newLoops(db, slots, gates, counted, popper)
+	redrives := replay.NewRunner(b.cfg.Server.ServerID+" "+segment.NewID().String(), packer, db, gates, slots, flags.PushesPaused)
+	loops := b.newLoops(db, slots, gates, counted, redrives, popper)
 
 	handler := api.New(api.Config{
-		MaxBodyBytes: b.cfg.Server.MaxBodyBytes, PopTimeout: b.cfg.Pop.DefaultTimeout, Version: Version(), Log: b.log,
+		MaxBodyBytes: b.cfg.Server.MaxBodyBytes, PopTimeout: b.cfg.Pop.DefaultTimeout, Version: Version(), ServerID: b.cfg.Server.ServerID, Log: b.log,
 	}, api.Deps{
 		Pusher: counted.Pusher(pusher), Popper: counted.Popper(popper), Acker: counted.Acker(acker), Transactor: counted.Transactor(transactor),
-		Store:    db,
+		Store:   db,
+		Browser: browse.New(db), Replayer: replay.New(packer, db, gates, slots),
+		Streamer: stream.New(stream.Config{Packer: packer}, db, gates, slots), Flags: flags,
 		Ready:    append([]api.Check{{Name: "schema", Run: b.checkStarted}}, loops.checks()...),
 		Starting: func() bool { return !b.started.Load() },
 		Stopping: b.stopping.Load,
@@ -90,14 +96,24 @@ func (b *Broker) newEngine(db *pg.DB) (*engine, error) {
 			// A changed option may release messages that parked pops wait for.
 			gates.Wake(tenant, queue, "")
 		},
-		Admission: slots.Stats,
-		PushStats: pusher.Stats,
-		PopStats:  popper.Stats,
-		AckStats:  acker.Stats,
-		LongPolls: gates.WaitingByQueue,
-		Cluster:   db.ClusterMetrics,
-		Upkeep:    func() api.UpkeepFigures { return loops.figures(flags) },
-		Registry:  telemetry.NewRegistry(),
+		GroupChanged: func(tenant uuid.UUID, queue, group string) {
+			popper.ForgetGroup(tenant, queue, group)
+			if queue == "" {
+				gates.WakeAll()
+				return
+			}
+			gates.Wake(tenant, queue, "")
+		},
+		Wake:         gates.Wake,
+		RefreshStats: loops.stats.Refresh,
+		Admission:    slots.Stats,
+		PushStats:    pusher.Stats,
+		PopStats:     popper.Stats,
+		AckStats:     acker.Stats,
+		LongPolls:    gates.WaitingByQueue,
+		Cluster:      db.ClusterMetrics,
+		Upkeep:       func() api.UpkeepFigures { return loops.figures(flags) },
+		Registry:     telemetry.NewRegistry(),
 	})
 	return &engine{gates: gates, pusher: pusher, dedup: cache, popper: popper, acker: acker, flags: flags, loops: loops, handler: handler}, nil
 }

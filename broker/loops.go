@@ -29,10 +29,11 @@ type loops struct {
 	bytes     *upkeep.RetainedBytes
 	collector *upkeep.Collector
 	reconcile *upkeep.Reconcile
+	tasks     *upkeep.Tasks
 }
 
-// newLoops makes the loops. popper remembers what is to be read again now and then.
-func (b *Broker) newLoops(db *pg.DB, slots *admission.Controller, gates *ready.Gates, counted *meter.Meter, popper *pop.Server) *loops {
+// newLoops makes the loops. redrives works on the tasks over dead letters; popper remembers what is to be read again now and then.
+func (b *Broker) newLoops(db *pg.DB, slots *admission.Controller, gates *ready.Gates, counted *meter.Meter, redrives upkeep.TaskRunner, popper *pop.Server) *loops {
 	retention, metrics := b.cfg.Retention, b.cfg.Metrics
 	var repairs func(context.Context) error
 	if gates.HotList() != nil {
@@ -49,10 +50,13 @@ func (b *Broker) newLoops(db *pg.DB, slots *admission.Controller, gates *ready.G
 			Hostname: b.cfg.Server.ServerID, Port: b.cfg.Server.Port, Interval: metrics.FlushInterval,
 		}, db, counted, gates.EachWaiting, b.log),
 		reconcile: upkeep.NewReconcile(b.cfg.Caches.RefreshInterval, popper.ForgetAll, repairs, b.log),
+		tasks:     upkeep.NewTasks(redrives, b.log),
 	}
 }
 
-func (l *loops) all() []loop { return []loop{l.retention, l.stats, l.bytes, l.collector, l.reconcile} }
+func (l *loops) all() []loop {
+	return []loop{l.retention, l.stats, l.bytes, l.collector, l.reconcile, l.tasks}
+}
 
 // checks are the conditions that /readyz shows. A broker whose loops are late serves all the same.
 func (l *loops) checks() []api.Check {

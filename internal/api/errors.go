@@ -22,6 +22,10 @@ const (
 	codeInvalidOption       code = "invalid_option"
 	codeInvalidTransaction  code = "invalid_transaction"
 	codeTransactionFailed   code = "transaction_failed"
+	codeNotFound            code = "not_found"
+	codeInvalidCursor       code = "invalid_cursor"
+	codeConfigMismatch      code = "config_mismatch"
+	codePushMaintenance     code = "push_maintenance"
 	codeNoSuchRoute         code = "no_such_route"
 	codeMethodNotAllowed    code = "method_not_allowed"
 	codeBodyTooLarge        code = "body_too_large"
@@ -64,6 +68,10 @@ var errorTable = []errorRow{
 	{codeInvalidOption, http.StatusBadRequest, "invalid option", false, "A queue option has the wrong type or is out of bounds; the text names it and the bound. The queue was not changed."},
 	{codeInvalidTransaction, http.StatusBadRequest, "transaction requires an operations array", false, "`operations` must be an array of `push` and `ack` operations."},
 	{codeTransactionFailed, http.StatusOK, "transaction failed", false, "The transaction was rolled back as a whole; the text says by which rule. Nothing of it was stored."},
+	{codeNotFound, http.StatusNotFound, "not found", false, "There is no such queue, partition, message, dead letter or task, or it belongs to another tenant."},
+	{codeInvalidCursor, http.StatusBadRequest, "invalid cursor", false, "`cursor` is not a `nextCursor` of this route. Start again without it."},
+	{codeConfigMismatch, http.StatusConflict, "config_hash mismatch", false, "A streaming query of this name is registered with another operator chain. Use another name, or `reset` its state."},
+	{codePushMaintenance, http.StatusServiceUnavailable, "pushes are switched off for maintenance; retry with the same transaction ids", true, "An operator turned the push switch (`/api/v1/system/maintenance`). Nothing was stored; repeat later."},
 	{codeNoSuchRoute, http.StatusNotFound, "Not Found", false, "No route has this path; see docs/http.md."},
 	{codeMethodNotAllowed, http.StatusMethodNotAllowed, "method not allowed", false, "The path exists for other methods: the `Allow` header lists them."},
 	{codeBodyTooLarge, http.StatusRequestEntityTooLarge, "body too large", false, "The body is larger than `QUEEN_MAX_BODY_BYTES`. Send several smaller requests or raise the limit."},

@@ -27,6 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A world is a set of fakes behind one server. Zero functions answer the simplest success.
 type world struct {
+	emptyBroker
 	push      func(ctx context.Context, r push.Request) ([]push.Verdict, error)
 	pop       func(ctx context.Context, r pop.Request) (popResult, error)
 	ack       func(group string, items []ack.Item) []ack.Result
@@ -119,9 +120,11 @@ func (f *world) DeleteQueue(_ context.Context, _ uuid.UUID, queue string) (json.
 func (f *world) server() *Server {
 	s := New(Config{Version: "1.0.0", MaxBodyBytes: f.maxBody, StallTimeout: f.stall}, Deps{
 		Pusher: f, Popper: f, Acker: f, Transactor: f, Store: f, Ready: f.checks,
-		Starting:  func() bool { return f.starting },
-		Stopping:  func() bool { return f.stopping },
-		Admission: func() admission.Stats { return admission.Stats{Budget: 12} },
+		Browser: f, Replayer: f, Streamer: fakeStreamer{&f.emptyBroker}, Flags: f,
+		RefreshStats: func(context.Context) (json.RawMessage, error) { return f.raw() },
+		Starting:     func() bool { return f.starting },
+		Stopping:     func() bool { return f.stopping },
+		Admission:    func() admission.Stats { return admission.Stats{Budget: 12} },
 		QueueChanged: func(_ uuid.UUID, queue string) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -149,7 +152,32 @@ func (b *batch) Abandon(context.Context)      { b.abandoned++ }
 // serve starts the server on a loopback port for the time of the test.
 func serve(t *testing.T, f *world) *httptest.Server {
 	t.Helper()
-	server := httptest.NewServer(f.server())
+	return serveHandler(t, f.server())
+}
+
+// A managementStore is the part of a Store that the fakes of a test replace.
+type managementStore interface {
+	PartitionOwner(ctx context.Context, partition uuid.UUID) (tenant uuid.UUID, queue, name string, found bool, err error)
+	SetSystemFlag(ctx context.Context, flag pg.SystemFlag, enabled bool) error
+	GroupStore
+	StatisticsStore
+	DeadLetterStore
+	LeaseStore
+	TraceStore
+	StreamStore
+	PurgeQueue(ctx context.Context, tenant uuid.UUID, queue, partition string, options pg.PurgeOptions) (json.RawMessage, error)
+}
+
+// A fakeStore is a world with another management part.
+type fakeStore struct {
+	managementStore
+	*world
+}
+
+func serveHandler(t *testing.T, handler http.Handler) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	server.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	t.Cleanup(server.Close)
 	return server
 }

@@ -30,6 +30,9 @@ func (b *pushBuffer) recycle() {
 // push appends messages. The answer has one element per item, in the order of the request.
 func (s *Server) push(w http.ResponseWriter, r *http.Request) error {
 	s.metrics.pushRequests.Add(1)
+	if err := s.refuseWhilePaused(); err != nil {
+		return err
+	}
 	buffer := pushBuffers.Get().(*pushBuffer) //nolint:forcetypeassert // the pool holds nothing else
 	var err error
 	if buffer.body, err = s.readBody(w, r, buffer.body); err != nil {

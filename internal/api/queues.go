@@ -1,149 +1,81 @@
 package api
 
 import (
-	"bytes"
 	"encoding/json"
-	"encoding/json/jsontext"
-	jsonv2 "encoding/json/v2"
-	"errors"
-	"fmt"
 	"net/http"
-	"strings"
+	"time"
+
+	"queenmq/internal/pg"
 )
 
-// configureRequest is a configure body taken apart.
-type configureRequest struct {
-	queue, namespace, task string
-	// options is the JSON object for the procedure. The reserved keys __mode and __strict carry what is not an option.
-	options []byte
+func queueFilter(q lenientQuery, limit int) pg.QueueFilter {
+	f := pg.QueueFilter{Queue: q.text("queue"), Namespace: q.text("namespace"), Task: q.text("task")}
+	f.Limit, f.Offset = q.page(limit)
+	return f
 }
 
-// configure creates a queue or changes its options. Absent options keep their values; see docs/http.md for the modes.
-func (s *Server) configure(w http.ResponseWriter, r *http.Request) error {
-	body, err := s.readBody(w, r, nil)
-	if err != nil {
-		return err
-	}
-	request, err := decodeConfigure(body)
-	if err != nil {
-		return err
-	}
-	tenant := tenantOf(r)
-	answer, err := s.deps.Store.Configure(r.Context(), tenant, request.queue, request.namespace, request.task, request.options)
-	if err != nil {
-		return err
-	}
-	s.deps.QueueChanged(tenant, request.queue)
-	_ = writeJSON(w, http.StatusOK, answer) // done whether the client reads it or not
-	return nil
+// listQueues lists the queues, the newest first. Without a limit it lists all: clients of the older line page by themselves.
+func (s *Server) listQueues(w http.ResponseWriter, r *http.Request) error {
+	q := lenient(r)
+	filter := queueFilter(q, 0)
+	filter.Limit = q.integer("limit", 0, 1, 100*maxPageLimit)
+	return relay(w)(s.deps.Store.ListQueues(r.Context(), tenantOf(r), filter))
 }
 
-// decodeConfigure reads a configure body: queue, namespace, task, mode, strict and options. Without an options object every
-// other top-level member is an option.
-func decodeConfigure(body []byte) (configureRequest, error) {
-	var request configureRequest
-	members, err := decodeObject(body)
+// getQueue describes one queue with its partitions.
+func (s *Server) getQueue(w http.ResponseWriter, r *http.Request) error {
+	return relay(w)(s.deps.Store.QueueSummary(r.Context(), tenantOf(r), r.PathValue("queue")))
+}
+
+// queueOptions shows the stored options of a queue, in the form that configure takes.
+func (s *Server) queueOptions(w http.ResponseWriter, r *http.Request) error {
+	answer, err := s.deps.Store.QueueSummary(r.Context(), tenantOf(r), r.PathValue("queue"))
 	if err != nil {
-		return request, badBody(body, err)
+		return err
 	}
-	if request.queue, err = stringMember(members, "queue"); err != nil || request.queue == "" {
-		return request, newError(codeQueueRequired, errorRows[codeQueueRequired].text)
+	if procedureStatus(answer) != http.StatusOK {
+		return writeProcedure(w, http.StatusOK, answer)
 	}
-	mode, strict := "", false
-	for _, member := range []struct {
-		name string
-		into *string
-	}{{"namespace", &request.namespace}, {"task", &request.task}, {"mode", &mode}} {
-		if *member.into, err = stringMember(members, member.name); err != nil {
-			return request, err
-		}
+	var summary struct {
+		Name      string          `json:"name"`
+		Namespace *string         `json:"namespace"`
+		Task      *string         `json:"task"`
+		Options   json.RawMessage `json:"options"`
 	}
-	for _, named := range [...]struct{ name, value string }{{"queue", request.queue}, {"namespace", request.namespace}, {"task", request.task}} {
-		if fault := nameFault(named.value); fault != "" {
-			return request, newError(codeInvalidName, named.name+" "+fault)
-		}
+	if err := json.Unmarshal(answer, &summary); err != nil {
+		return err
 	}
-	switch mode {
-	case "", "merge", "replace":
+	return writeValue(w, http.StatusOK, struct {
+		Queue     string          `json:"queue"`
+		Namespace *string         `json:"namespace"`
+		Task      *string         `json:"task"`
+		Options   json.RawMessage `json:"options"`
+	}{summary.Name, summary.Namespace, summary.Task, summary.Options})
+}
+
+// queuePartitions lists the partitions of a queue page by page, in a stable order.
+func (s *Server) queuePartitions(w http.ResponseWriter, r *http.Request) error {
+	q := lenient(r)
+	page := pg.PartitionPage{Prefix: q.text("prefix"), Group: q.text("group"), Sort: q.text("sort"), Cursor: q.text("cursor")}
+	page.Limit, _ = q.page(100)
+	switch page.Sort {
+	case "":
+		page.Sort = "name"
+	case "name", "depth", "age":
 	default:
-		return request, newError(codeBadBody, fmt.Sprintf("bad body: mode must be \"merge\" or \"replace\", not %s", quoteShort(mode)))
+		return newError(codeInvalidParameter, "sort must be name, depth or age, not "+quoteShort(page.Sort))
 	}
-	if raw, ok := present(members, "strict"); ok {
-		if err := jsonv2.Unmarshal(raw, &strict); err != nil {
-			return request, newError(codeBadBody, "bad body: strict must be true or false")
-		}
-	}
-	options, err := optionsOf(members)
-	if err != nil {
-		return request, err
-	}
-	delete(options, "__mode")
-	delete(options, "__strict")
-	if mode == "replace" {
-		options["__mode"] = jsontext.Value(`"replace"`)
-	}
-	if strict {
-		options["__strict"] = jsontext.Value("true")
-	}
-	request.options, err = jsonv2.Marshal(options, jsonv2.Deterministic(true))
-	return request, err
+	return relay(w)(s.deps.Store.ListPartitions(r.Context(), tenantOf(r), r.PathValue("queue"), page))
 }
 
-// optionsOf returns the options object, or what stands in for it.
-func optionsOf(members map[string]jsontext.Value) (map[string]jsontext.Value, error) {
-	if raw, ok := present(members, "options"); ok {
-		options, err := decodeObject(raw)
-		if err != nil {
-			return nil, newError(codeBadBody, "bad body: options must be an object")
-		}
-		return options, nil
-	}
-	for _, name := range [...]string{"queue", "namespace", "task", "mode", "strict", "options"} {
-		delete(members, name)
-	}
-	return members, nil
+// queueDepth counts the messages that a group has not consumed, partition by partition.
+func (s *Server) queueDepth(w http.ResponseWriter, r *http.Request) error {
+	return relay(w)(s.deps.Store.QueueDepth(r.Context(), tenantOf(r), r.PathValue("queue"), lenient(r).text("group")))
 }
 
-// decodeObject reads a JSON object. Of a repeated member the last one counts. Its errors are *syntaxError.
-func decodeObject(body []byte) (map[string]jsontext.Value, error) {
-	var s jsonScanner
-	if err := s.reset(body); err != nil {
-		return nil, err
-	}
-	if s.peek() != '{' {
-		return nil, s.unexpected("an object")
-	}
-	if err := s.skip(); err != nil {
-		return nil, err
-	}
-	if err := s.end(); err != nil {
-		return nil, err
-	}
-	var members map[string]jsontext.Value
-	err := jsonv2.Unmarshal(body, &members, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
-		return nil, &syntaxError{int(syntax.ByteOffset), syntax.Err.Error()}
-	}
-	return members, err
-}
-
-// present returns a member that is there and not null.
-func present(members map[string]jsontext.Value, name string) (jsontext.Value, bool) {
-	raw, ok := members[name]
-	return raw, ok && !bytes.Equal(raw, []byte("null"))
-}
-
-// stringMember returns a string member; absent and null are empty.
-func stringMember(members map[string]jsontext.Value, name string) (string, error) {
-	raw, ok := present(members, name)
-	if !ok {
-		return "", nil
-	}
-	var text string
-	if err := jsonv2.Unmarshal(raw, &text); err != nil {
-		return "", newError(codeBadBody, fmt.Sprintf("bad body: %s must be a string", name))
-	}
-	return text, nil
+// queueCapacity lists the queues with a maxSize and what room they have.
+func (s *Server) queueCapacity(w http.ResponseWriter, r *http.Request) error {
+	return relay(w)(s.deps.Store.QueueCapacity(r.Context(), tenantOf(r), queueFilter(lenient(r), maxPageLimit)))
 }
 
 // deleteQueue deletes a queue with all its partitions, messages, cursors and dead letters. A queue that is not there is no
@@ -155,21 +87,101 @@ func (s *Server) deleteQueue(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.deps.QueueChanged(tenant, queue)
-	_ = writeJSON(w, procedureStatus(answer), answer) // done whether the client reads it or not
-	return nil
+	return writeProcedure(w, http.StatusOK, answer)
 }
 
-// procedureStatus derives the status of an answer that is a procedure's own: an error text that says "not found" is 404, any
-// other 500.
-func procedureStatus(answer json.RawMessage) int {
-	var failed struct {
-		Error *string `json:"error"`
+// How much one step of a purge deletes, and for how long one request goes on. Each step commits, so that a purge never holds
+// locks for long; a request that reaches the bound says done:false and is sent again.
+const (
+	purgeStep = 1000
+	purgeTime = 20 * time.Second
+)
+
+// purgeAnswer is one step, and the sum of the steps, of a purge.
+type purgeAnswer struct {
+	Queue      string `json:"queue"`
+	DryRun     bool   `json:"dryRun"`
+	Partitions int64  `json:"partitions"`
+	Messages   int64  `json:"messages"`
+	Unread     int64  `json:"unread"`
+	Done       bool   `json:"done"`
+}
+
+// purgeQueue deletes the messages of a queue and keeps the queue, its partitions and its groups.
+func (s *Server) purgeQueue(w http.ResponseWriter, r *http.Request) error {
+	body, err := s.readBody(w, r, nil)
+	if err != nil {
+		return err
 	}
-	if err := json.Unmarshal(answer, &failed); err != nil || failed.Error == nil {
-		return http.StatusOK
+	options, partition, err := decodePurge(body)
+	if err != nil {
+		return err
 	}
-	if strings.Contains(strings.ToLower(*failed.Error), "not found") {
-		return http.StatusNotFound
+	tenant, queue := tenantOf(r), r.PathValue("queue")
+	total := purgeAnswer{Queue: queue, DryRun: options.DryRun}
+	for began := time.Now(); ; {
+		answer, err := s.deps.Store.PurgeQueue(r.Context(), tenant, queue, partition, options)
+		if err != nil {
+			return err
+		}
+		if procedureStatus(answer) != http.StatusOK {
+			return writeProcedure(w, http.StatusOK, answer)
+		}
+		var step purgeAnswer
+		if err := json.Unmarshal(answer, &step); err != nil {
+			return err
+		}
+		total.Partitions = max(total.Partitions, step.Partitions)
+		total.Messages += step.Messages
+		total.Unread += step.Unread
+		total.Done = step.Done
+		// A step that found nothing to delete and is not done waits for somebody: so can the caller.
+		if step.Done || options.DryRun || step.Messages == 0 || time.Since(began) > purgeTime {
+			break
+		}
 	}
-	return http.StatusInternalServerError
+	if !options.DryRun {
+		s.deps.QueueChanged(tenant, queue)
+		s.deps.GroupChanged(tenant, queue, "")
+	}
+	return writeValue(w, http.StatusOK, total)
+}
+
+// decodePurge reads {"partition": text, "mode": "consumed" or "all", "dryRun": bool}; all members are optional.
+func decodePurge(body []byte) (pg.PurgeOptions, string, error) {
+	options := pg.PurgeOptions{Mode: "consumed", Limit: purgeStep}
+	members, err := optionalObject(body)
+	if err != nil {
+		return options, "", err
+	}
+	partition, err := stringMember(members, "partition")
+	if err != nil {
+		return options, "", err
+	}
+	mode, err := stringMember(members, "mode")
+	if err != nil {
+		return options, "", err
+	}
+	switch mode {
+	case "":
+	case "consumed", "all":
+		options.Mode = mode
+	default:
+		return options, "", newError(codeBadBody, `bad body: mode must be "consumed" or "all", not `+quoteShort(mode))
+	}
+	options.DryRun, _, err = boolMember(members, "dryRun")
+	return options, partition, err
+}
+
+// overview sums up what the broker holds and does.
+func (s *Server) overview(w http.ResponseWriter, r *http.Request) error {
+	return relay(w)(s.deps.Store.SystemOverview(r.Context(), tenantOf(r), false))
+}
+
+func (s *Server) namespaces(w http.ResponseWriter, r *http.Request) error {
+	return relay(w)(s.deps.Store.Namespaces(r.Context(), tenantOf(r)))
+}
+
+func (s *Server) tasks(w http.ResponseWriter, r *http.Request) error {
+	return relay(w)(s.deps.Store.Tasks(r.Context(), tenantOf(r)))
 }

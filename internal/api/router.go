@@ -8,7 +8,7 @@ import (
 )
 
 // maxSegments is the most segments a route's path may have.
-const maxSegments = 8
+const maxSegments = 9
 
 // A router finds the route of a request by the segments of its escaped path, which are decoded once and one by one: a name
 // may hold anything, also slashes. The mux of net/http is not used because it answers unclean paths with redirects, and takes

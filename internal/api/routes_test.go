@@ -26,7 +26,8 @@ import (
 
 // concrete fills the parameters of a route's path.
 func concrete(path string) string {
-	return strings.NewReplacer("{queue}", "q", "{partition}", "p", "{leaseId}", "l").Replace(path)
+	return strings.NewReplacer("{queue}", "q", "{partition}", "p", "{leaseId}", "l", "{group}", "g", "{transactionId}", "t", "{traceName}", "n",
+		"{partitionId}", partitionID.String(), "{id}", messageID.String(), "{traceId}", messageID.String()).Replace(path)
 }
 
 func TestRoutesAnswerOnlyTheirMethods(t *testing.T) {
@@ -275,7 +276,10 @@ func TestMetricsCountRequestsAndPassTheLinter(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	f := &world{}
-	s := New(Config{}, Deps{Pusher: f, Popper: f, Acker: f, Transactor: f, Store: f, Registry: registry})
+	s := New(Config{}, Deps{
+		Pusher: f, Popper: f, Acker: f, Transactor: f, Store: f, Registry: registry,
+		Browser: f, Replayer: f, Streamer: fakeStreamer{&f.emptyBroker}, Flags: f,
+	})
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	call(t, server, "POST", "/api/v1/push", `{"items":[{"queue":"q","payload":1},{"queue":"q","payload":1}]}`)

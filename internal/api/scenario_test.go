@@ -255,7 +255,7 @@ func TestScenarios(t *testing.T) {
 		{name: "ConfigureFailed", method: "POST", path: "/api/v1/configure", body: `{"queue":"q"}`, world: world{configure: func(_, _, _ string, _ json.RawMessage) (json.RawMessage, error) { return nil, errSecret }}, status: 500, contains: []string{`"error":"configure failed: `}, lacks: []string{"hunter2"}},
 		{name: "Delete", method: "DELETE", path: "/api/v1/resources/queues/q", status: 200, contains: []string{`"deleted":true`}},
 		{name: "DeleteFailed", method: "DELETE", path: "/api/v1/resources/queues/q", world: world{remove: func(string) (json.RawMessage, error) { return nil, wrapped(pg.ErrUnavailable) }}, status: 503, contains: []string{"delete failed: "}, lacks: []string{"hunter2"}},
-		{name: "DeleteProcedureNotFound", method: "DELETE", path: "/api/v1/resources/queues/q", world: world{remove: func(string) (json.RawMessage, error) { return json.RawMessage(`{"error":"Queue Not Found"}`), nil }}, status: 404, exact: `{"error":"Queue Not Found"}`},
+		{name: "DeleteProcedureNotFound", method: "DELETE", path: "/api/v1/resources/queues/q", world: world{remove: func(string) (json.RawMessage, error) { return json.RawMessage(`{"error":"Queue Not Found"}`), nil }}, status: 404, exact: `{"error":"Queue Not Found","code":"not_found"}`},
 		{name: "DeleteProcedureError", method: "DELETE", path: "/api/v1/resources/queues/q", world: world{remove: func(string) (json.RawMessage, error) { return json.RawMessage(`{"error":"no"}`), nil }}, status: 500},
 
 		// health
@@ -291,7 +291,7 @@ func TestScenarios(t *testing.T) {
 		// routing
 		{name: "UnknownAPI", method: "GET", path: "/api/v1/nope", status: 404, exact: `{"error":"Not Found","code":"no_such_route"}`},
 		{name: "UnknownAPIRoot", method: "GET", path: "/api", status: 404, exact: `{"error":"Not Found","code":"no_such_route"}`},
-		{name: "UnknownAuth", method: "GET", path: "/auth/me", status: 404, exact: `{"error":"Not Found","code":"no_such_route"}`},
+		{name: "UnknownAuth", method: "GET", path: "/auth/you", status: 404, exact: `{"error":"Not Found","code":"no_such_route"}`},
 		{name: "UnknownPost", method: "POST", path: "/x", status: 404, exact: `{"error":"Not Found","code":"no_such_route"}`},
 		{name: "UnknownPage", method: "GET", path: "/apiary/", status: 404, exact: `Not Found`},
 		{name: "RootPage", method: "GET", path: "/", status: 404, exact: `Not Found`},
@@ -308,6 +308,12 @@ func TestScenarios(t *testing.T) {
 		{name: "LongPartitionInPath", method: "GET", path: "/api/v1/pop/queue/q/partition/" + strings.Repeat("p", 1025), status: 400, contains: []string{"partition is longer than 1024 bytes"}},
 		{name: "ControlInLease", method: "POST", path: "/api/v1/lease/a%0Ab/extend", status: 400, contains: []string{"leaseId must not contain control characters"}},
 	}
+	runScenarios(t, scenarios)
+}
+
+// runScenarios runs every scenario against a server of its own.
+func runScenarios(t *testing.T, scenarios []scenario) {
+	t.Helper()
 	for i := range scenarios {
 		tc := &scenarios[i]
 		t.Run(tc.name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"queenmq/internal/engine/ack"
 	"queenmq/internal/engine/pop"
 	"queenmq/internal/engine/push"
+	"queenmq/internal/engine/replay"
 	"queenmq/internal/engine/segment"
 	"queenmq/internal/pg"
 )
@@ -40,6 +41,8 @@ var sentinels = []sentinel{
 	{"segment.ErrMalformed", segment.ErrMalformed, codeInternal},
 	{"segment.ErrEmpty", segment.ErrEmpty, codeInternal},
 	{"ack.ErrNotOwned", ack.ErrNotOwned, codeTransactionFailed},
+	{"replay.ErrNoPayload", replay.ErrNoPayload, codeConflict},
+	{"pg.ErrInvalidCursor", pg.ErrInvalidCursor, codeInvalidCursor},
 	{"pop.ErrUndecodable", pop.ErrUndecodable, codeInternal},
 }
 

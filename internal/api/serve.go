@@ -28,7 +28,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	err := s.checkNames(r)
-	if err == nil && isAPIPath(path) && s.deps.Starting() {
+	if err == nil && found.route.needsDatabase() && s.deps.Starting() {
 		err = newError(codeStarting, errorRows[codeStarting].text)
 	}
 	if err == nil {
@@ -42,7 +42,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // checkNames refuses names in the path that no queue, partition or lease can have.
 func (s *Server) checkNames(r *http.Request) error {
-	for _, name := range [...]string{"queue", "leaseId"} {
+	for _, name := range [...]string{"queue", "group", "leaseId"} {
 		if fault := nameFault(r.PathValue(name)); fault != "" {
 			return newError(codeInvalidName, name+" "+fault)
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -39,6 +40,8 @@ type Config struct {
 	StallTimeout time.Duration
 	// Version is shown by /health. Empty shows "dev".
 	Version string
+	// ServerID names this broker where brokers are listed. Empty shows "local".
+	ServerID string
 	// Log takes server-side faults with their causes. Nil drops them.
 	Log *slog.Logger
 }
@@ -66,14 +69,6 @@ type Transactor interface {
 	Run(ctx context.Context, tenant uuid.UUID, operations []transaction.Operation, requiredLeases []string) (transaction.Outcome, error)
 }
 
-// A Store is what the management routes need of the database door.
-type Store interface {
-	Ping(ctx context.Context) error
-	Stats() pg.PoolStats
-	Configure(ctx context.Context, tenant uuid.UUID, queue, namespace, task string, options pg.QueueOptions) (json.RawMessage, error)
-	DeleteQueue(ctx context.Context, tenant uuid.UUID, queue string) (json.RawMessage, error)
-}
-
 // A Check is one condition of readiness.
 type Check struct {
 	// Name is shown in the answer of /readyz.
@@ -84,13 +79,17 @@ type Check struct {
 	Advisory bool
 }
 
-// Deps are the parts that the routes call. Pusher, Popper, Acker, Transactor and Store are required.
+// Deps are the parts that the routes call. All parts up to Flags are required.
 type Deps struct {
 	Pusher     Pusher
 	Popper     Popper
 	Acker      Acker
 	Transactor Transactor
 	Store      Store
+	Browser    Browser
+	Replayer   Replayer
+	Streamer   Streamer
+	Flags      Flags
 	// Ready are the conditions of /readyz beside the database round trip, for example "schema applied" and "loops running".
 	Ready []Check
 	// Starting makes every route but the health and metrics ones answer 503 while the broker prepares its database. Nil is never.
@@ -100,6 +99,15 @@ type Deps struct {
 	// QueueChanged is called after a queue was configured or deleted, before the client is answered: the place to drop what
 	// was cached about it. It must not block.
 	QueueChanged func(tenant uuid.UUID, queue string)
+	// GroupChanged is called after a group was moved or deleted, in one queue or with queue "" in all, or after the messages of a
+	// queue were purged, with group "" for all groups: the place to drop what was cached about it. It must not block.
+	GroupChanged func(tenant uuid.UUID, queue, group string)
+	// Wake wakes the long polls of a queue, here and on other brokers; partition "" is somewhere in it. It must not block.
+	Wake func(tenant uuid.UUID, queue, partition string)
+	// RefreshStats computes the cached counters now and returns what it did as JSON. Nil answers that none are kept.
+	RefreshStats func(ctx context.Context) (json.RawMessage, error)
+	// MeshStats describes the traffic between brokers as JSON. Nil says that there are no peers.
+	MeshStats func() json.RawMessage
 	// Admission gives the figures of the admission controller for the metrics. Nil leaves its families out.
 	Admission func() admission.Stats
 	// PushStats, PopStats, AckStats and LongPolls (waiting polls by queue) give the figures of the engine for the metrics. Nil leaves their
@@ -125,6 +133,8 @@ type Server struct {
 	started time.Time
 	metrics *metrics
 	faults  faultLog
+	// description makes /openapi.json the first time it is asked for.
+	description func() ([]byte, error)
 	// claim is deps.Popper.Pop with an interface for its result, so that tests can see what becomes of results.
 	claim func(ctx context.Context, r pop.Request) (popResult, error)
 }
@@ -134,7 +144,8 @@ var _ http.Handler = (*Server)(nil)
 // New returns the handler of all routes. It panics when a required dependency is missing or a family is already registered:
 // both are faults of the program, not of its input.
 func New(cfg Config, deps Deps) *Server {
-	if deps.Pusher == nil || deps.Popper == nil || deps.Acker == nil || deps.Transactor == nil || deps.Store == nil {
+	if deps.Pusher == nil || deps.Popper == nil || deps.Acker == nil || deps.Transactor == nil || deps.Store == nil ||
+		deps.Browser == nil || deps.Replayer == nil || deps.Streamer == nil || deps.Flags == nil {
 		panic("api: a required dependency is missing")
 	}
 	if cfg.MaxBodyBytes <= 0 {
@@ -149,6 +160,9 @@ func New(cfg Config, deps Deps) *Server {
 	}
 	if cfg.Version == "" {
 		cfg.Version = "dev"
+	}
+	if cfg.ServerID == "" {
+		cfg.ServerID = "local"
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -166,7 +180,18 @@ func New(cfg Config, deps Deps) *Server {
 	if deps.QueueChanged == nil {
 		deps.QueueChanged = func(uuid.UUID, string) {}
 	}
+	nothing := func(uuid.UUID, string, string) {}
+	if deps.GroupChanged == nil {
+		deps.GroupChanged = nothing
+	}
+	if deps.Wake == nil {
+		deps.Wake = nothing
+	}
+	if deps.RefreshStats == nil {
+		deps.RefreshStats = noStats
+	}
 	s := &Server{cfg: cfg, deps: deps, log: cfg.Log, router: newRouter(routes), started: time.Now()}
+	s.description = sync.OnceValues(func() ([]byte, error) { return describe(routes) })
 	s.claim = func(ctx context.Context, r pop.Request) (popResult, error) {
 		result, err := deps.Popper.Pop(ctx, r)
 		if result == nil {

@@ -129,12 +129,3 @@ func (db *DB) DeleteQueue(ctx context.Context, tenant uuid.UUID, queue string) (
 	}
 	return answer, nil
 }
-
-// SystemFlags returns the two maintenance flags that all brokers of a database share.
-func (db *DB) SystemFlags(ctx context.Context) (pushMaintenance, popMaintenance bool, err error) {
-	err = db.run(ctx, "read system flags", repeatConflicts, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, `SELECT COALESCE(bool_or(key = 'maintenance_mode'), false), COALESCE(bool_or(key = 'pop_maintenance_mode'), false)
-FROM queen.system_state WHERE key IN ('maintenance_mode', 'pop_maintenance_mode') AND value @> '{"enabled": true}'`).Scan(&pushMaintenance, &popMaintenance)
-	})
-	return pushMaintenance, popMaintenance, err
-}

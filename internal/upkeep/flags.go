@@ -35,8 +35,14 @@ func NewFlags(store FlagStore, interval time.Duration, changed func(), log *slog
 // PopsPaused tells whether pops are switched off for maintenance, as of the last pass.
 func (f *Flags) PopsPaused() bool { return f.popsPaused.Load() }
 
-// PushesPaused tells whether pushes are switched to maintenance, as of the last pass.
+// PushesPaused tells whether pushes are switched off for maintenance, as of the last pass.
 func (f *Flags) PushesPaused() bool { return f.pushesPaused.Load() }
+
+// Refresh is Step for callers who only want the switches to be fresh.
+func (f *Flags) Refresh(ctx context.Context) error {
+	_, err := f.Step(ctx)
+	return err
+}
 
 // Step reads the switches once and tells whether the pop switch turned.
 func (f *Flags) Step(ctx context.Context) (turned bool, err error) {
@@ -44,7 +50,9 @@ func (f *Flags) Step(ctx context.Context) (turned bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	f.pushesPaused.Store(pushes)
+	if f.pushesPaused.Swap(pushes) != pushes {
+		f.log.InfoContext(ctx, "push maintenance switched", slog.Bool("paused", pushes))
+	}
 	if f.popsPaused.Swap(pops) == pops {
 		return false, nil
 	}
@@ -58,13 +66,15 @@ func (f *Flags) Step(ctx context.Context) (turned bool, err error) {
 func (f *Flags) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var complained time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
 		}
-		if _, err := f.Step(ctx); err != nil && ctx.Err() == nil {
+		if _, err := f.Step(ctx); err != nil && ctx.Err() == nil && time.Since(complained) > complaintInterval {
+			complained = time.Now()
 			f.log.WarnContext(ctx, "maintenance switches could not be read", slog.Any("error", err))
 		}
 		// Brokers that start together do not read together.

@@ -1,0 +1,170 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+
+	"queenmq/internal/pg"
+)
+
+// listGroups lists every (group, queue) with its lag.
+func (s *Server) listGroups(w http.ResponseWriter, r *http.Request) error {
+	return relay(w)(s.deps.Store.ConsumerGroups(r.Context(), tenantOf(r)))
+}
+
+// defaultLagSeconds is the lag from which on a partition is listed as lagging, unless the caller says otherwise.
+const defaultLagSeconds = 3600
+
+// laggingPartitions lists (group, partition) pairs that are further behind than a number of seconds.
+func (s *Server) laggingPartitions(w http.ResponseWriter, r *http.Request) error {
+	least := lenient(r).integer("minLagSeconds", defaultLagSeconds, 0, math.MaxInt32)
+	return relay(w)(s.deps.Store.LaggingPartitions(r.Context(), tenantOf(r), least))
+}
+
+// getGroup describes one group, queue by queue; an unknown group is an empty object.
+func (s *Server) getGroup(w http.ResponseWriter, r *http.Request) error {
+	return relay(w)(s.deps.Store.ConsumerGroupDetails(r.Context(), tenantOf(r), r.PathValue("group")))
+}
+
+// setSubscription moves the time from which on a group reads partitions that it has not touched yet.
+func (s *Server) setSubscription(w http.ResponseWriter, r *http.Request) error {
+	body, err := s.readBody(w, r, nil)
+	if err != nil {
+		return err
+	}
+	members, err := requiredObject(body)
+	if err != nil {
+		return err
+	}
+	timestamp, err := stringMember(members, "subscriptionTimestamp")
+	if err != nil || timestamp == "" {
+		return newError(codeBadBody, "subscriptionTimestamp is required")
+	}
+	tenant, group := tenantOf(r), r.PathValue("group")
+	answer, err := s.deps.Store.SetGroupSubscription(r.Context(), tenant, group, timestamp)
+	if err != nil {
+		return badTime(err, "subscriptionTimestamp", timestamp)
+	}
+	s.deps.GroupChanged(tenant, "", group)
+	return writeProcedure(w, http.StatusOK, answer)
+}
+
+// badTime explains the database's refusal of a time that the caller gave. Other errors stay as they are.
+func badTime(err error, name, given string) error {
+	if given == "" || !errors.Is(err, pg.ErrBadData) {
+		return err
+	}
+	refused := newError(codeInvalidParameter, name+" "+quoteShort(given)+" is not a time; write ISO 8601, for example 2026-09-14T06:00:00Z")
+	refused.cause = err
+	return refused
+}
+
+// badRange is badTime for the time range of a query.
+func badRange(err error, from, to string) error {
+	if from != "" {
+		return badTime(err, "from or to", from+" / "+to)
+	}
+	return badTime(err, "to", to)
+}
+
+// seekGroup moves the cursors of a group in all partitions of a queue.
+func (s *Server) seekGroup(w http.ResponseWriter, r *http.Request) error {
+	body, err := s.readBody(w, r, nil)
+	if err != nil {
+		return err
+	}
+	target, err := decodeSeek(body, false)
+	if err != nil {
+		return err
+	}
+	tenant, group, queue := tenantOf(r), r.PathValue("group"), r.PathValue("queue")
+	answer, err := s.deps.Store.SeekGroup(r.Context(), tenant, group, queue, target)
+	return s.sought(w, r, target, answer, err)
+}
+
+// seekPartition moves the cursor of a group in one partition.
+func (s *Server) seekPartition(w http.ResponseWriter, r *http.Request) error {
+	body, err := s.readBody(w, r, nil)
+	if err != nil {
+		return err
+	}
+	target, err := decodeSeek(body, true)
+	if err != nil {
+		return err
+	}
+	tenant, group, queue := tenantOf(r), r.PathValue("group"), r.PathValue("queue")
+	answer, err := s.deps.Store.SeekPartition(r.Context(), tenant, group, queue, r.PathValue("partition"), target)
+	return s.sought(w, r, target, answer, err)
+}
+
+// sought ends both seeks: what this broker remembers of the group is dropped before the client is answered, the other brokers
+// follow the marker that the seek left in the database.
+func (s *Server) sought(w http.ResponseWriter, r *http.Request, target pg.SeekTarget, answer json.RawMessage, err error) error {
+	if err != nil {
+		return badTime(err, "timestamp", target.Timestamp)
+	}
+	s.deps.GroupChanged(tenantOf(r), r.PathValue("queue"), r.PathValue("group"))
+	return writeProcedure(w, http.StatusOK, answer)
+}
+
+// decodeSeek reads {"toEnd": true}, {"timestamp": text} or {"offset": n}. With endWhenEmpty, no body and an empty object mean
+// to the end, as clients send them for one partition.
+func decodeSeek(body []byte, endWhenEmpty bool) (pg.SeekTarget, error) {
+	var target pg.SeekTarget
+	badBody := newError(codeBadBody, "bad body")
+	if len(body) == 0 && endWhenEmpty {
+		return pg.SeekTarget{ToEnd: true}, nil
+	}
+	members, err := decodeObject(body)
+	if err != nil {
+		return target, badBody
+	}
+	var given [3]bool
+	if target.ToEnd, given[0], err = boolMember(members, "toEnd"); err != nil {
+		return target, badBody
+	}
+	if target.Timestamp, err = stringMember(members, "timestamp"); err != nil {
+		return target, badBody
+	}
+	if target.Offset, err = integerMember(members, "offset"); err != nil {
+		return target, badBody
+	}
+	given[1], given[2] = target.Timestamp != "", target.Offset != nil
+	switch {
+	case target.ToEnd: // wins over a timestamp, as it always has
+		return pg.SeekTarget{ToEnd: true}, nil
+	case given[1] && given[2]:
+		return target, newError(codeBadBody, "bad body: give a timestamp or an offset, not both")
+	case given[2] && *target.Offset < 0:
+		return target, newError(codeBadBody, "bad body: offset must not be negative")
+	case given[1] || given[2]:
+		return target, nil
+	case endWhenEmpty && !given[0]:
+		return pg.SeekTarget{ToEnd: true}, nil
+	}
+	return target, newError(codeBadBody, "Must specify toEnd=true or a timestamp")
+}
+
+// deleteGroup forgets a group in all queues: its next pop is a first contact again.
+func (s *Server) deleteGroup(w http.ResponseWriter, r *http.Request) error {
+	tenant, group := tenantOf(r), r.PathValue("group")
+	answer, err := s.deps.Store.DeleteGroup(r.Context(), tenant, group, lenient(r).boolean("deleteMetadata", true))
+	if err != nil {
+		return err
+	}
+	s.deps.GroupChanged(tenant, "", group)
+	return writeProcedure(w, http.StatusOK, answer)
+}
+
+// deleteGroupForQueue forgets a group in one queue.
+func (s *Server) deleteGroupForQueue(w http.ResponseWriter, r *http.Request) error {
+	tenant, group, queue := tenantOf(r), r.PathValue("group"), r.PathValue("queue")
+	answer, err := s.deps.Store.DeleteGroupForQueue(r.Context(), tenant, group, queue, lenient(r).boolean("deleteMetadata", true))
+	if err != nil {
+		return err
+	}
+	s.deps.GroupChanged(tenant, queue, group)
+	return writeProcedure(w, http.StatusOK, answer)
+}

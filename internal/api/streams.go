@@ -1,0 +1,328 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/json/jsontext"
+	jsonv2 "encoding/json/v2"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"queenmq/internal/engine/push"
+	"queenmq/internal/engine/stream"
+	"queenmq/internal/pg"
+)
+
+// A Streamer commits the cycles of streaming queries; *stream.Server is one.
+type Streamer interface {
+	Run(ctx context.Context, tenant uuid.UUID, c stream.Cycle) (json.RawMessage, error)
+}
+
+// either returns the first of two names of a member that is there. The contract uses snake case, some clients camel case.
+func either(members map[string]jsontext.Value, snake, camel string) string {
+	if _, ok := present(members, snake); ok {
+		return snake
+	}
+	return camel
+}
+
+// registerStream registers a streaming query under its name.
+func (s *Server) registerStream(w http.ResponseWriter, r *http.Request) error {
+	body, err := s.readBody(w, r, nil)
+	if err != nil {
+		return err
+	}
+	members, err := requiredObject(body)
+	if err != nil {
+		return err
+	}
+	var request struct {
+		Name   string `json:"name"`
+		Source string `json:"source_queue"`
+		Sink   string `json:"sink_queue"`
+		Hash   string `json:"config_hash"`
+		Reset  bool   `json:"reset"`
+	}
+	for _, member := range []struct {
+		snake, camel string
+		into         *string
+		required     bool
+	}{
+		{"name", "name", &request.Name, true},
+		{"source_queue", "sourceQueue", &request.Source, true},
+		{"sink_queue", "sinkQueue", &request.Sink, false},
+		{"config_hash", "configHash", &request.Hash, true},
+	} {
+		if *member.into, err = stringMember(members, either(members, member.snake, member.camel)); err != nil {
+			return err
+		}
+		if member.required && *member.into == "" {
+			return newError(codeBadBody, member.snake+" is required")
+		}
+		if fault := nameFault(*member.into); fault != "" {
+			return newError(codeInvalidName, member.snake+" "+fault)
+		}
+	}
+	if request.Reset, _, err = boolMember(members, "reset"); err != nil {
+		return err
+	}
+	element, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	answer, err := s.deps.Store.RegisterStreamQuery(r.Context(), tenantOf(r), element)
+	if err != nil {
+		return err
+	}
+	return writeStreamAnswer(w, answer)
+}
+
+// writeStreamAnswer sends a registry answer: another hash under a registered name is a 409, which clients know.
+func writeStreamAnswer(w http.ResponseWriter, answer json.RawMessage) error {
+	var failed struct {
+		Error string `json:"error"`
+	}
+	if err := json.Unmarshal(answer, &failed); err != nil {
+		return err
+	}
+	if strings.Contains(failed.Error, "config_hash mismatch") {
+		_ = writeJSON(w, http.StatusConflict, withMember(answer, "code", []byte(`"`+codeConfigMismatch+`"`)))
+		return nil
+	}
+	return writeProcedure(w, http.StatusOK, answer)
+}
+
+// streamState reads the state rows of one (query, source partition).
+func (s *Server) streamState(w http.ResponseWriter, r *http.Request) error {
+	body, err := s.readBody(w, r, nil)
+	if err != nil {
+		return err
+	}
+	members, err := decodeObject(body)
+	if err != nil {
+		return newError(codeBadBody, "request body must be a JSON object")
+	}
+	request := make(map[string]jsontext.Value)
+	for _, name := range [...]string{"query_id", "partition_id"} {
+		text, err := stringMember(members, name)
+		if err != nil {
+			return err
+		}
+		if text == "" {
+			refused := newError(codeBadBody, "query_id and partition_id are required")
+			refused.body = []byte(`{"success":false,"error":"query_id and partition_id are required","code":"bad_body","rows":[]}`)
+			return refused
+		}
+		if _, ok := parseUUID(text); !ok {
+			return newError(codeBadBody, "bad body: "+name+" must be a UUID")
+		}
+		request[name] = members[name]
+	}
+	if raw, ok := present(members, "keys"); ok {
+		var keys []string
+		if err := jsonv2.Unmarshal(raw, &keys); err != nil {
+			return newError(codeBadBody, "bad body: keys must be an array of strings")
+		}
+		request["keys"] = raw
+	}
+	prefix, err := stringMember(members, "key_prefix")
+	if err != nil {
+		return err
+	}
+	if prefix != "" {
+		request["key_prefix"] = members["key_prefix"]
+	}
+	if raw, ok := present(members, "ripe_at_or_before"); ok {
+		var n float64
+		if err := jsonv2.Unmarshal(raw, &n); err != nil {
+			return newError(codeBadBody, "bad body: ripe_at_or_before must be a number of milliseconds")
+		}
+		request["ripe_at_or_before"] = raw
+	}
+	element, err := jsonv2.Marshal(request)
+	if err != nil {
+		return err
+	}
+	return relay(w)(s.deps.Store.StreamState(r.Context(), tenantOf(r), element))
+}
+
+// streamCycle commits one cycle. A cycle that was rolled back is answered 200 with success:false, which runners read.
+func (s *Server) streamCycle(w http.ResponseWriter, r *http.Request) error {
+	body, err := s.readBody(w, r, nil)
+	if err != nil {
+		return err
+	}
+	members, err := requiredObject(body)
+	if err != nil {
+		return err
+	}
+	cycle, err := decodeCycle(members)
+	if err != nil {
+		return err
+	}
+	answer, err := s.deps.Streamer.Run(r.Context(), tenantOf(r), cycle)
+	if err != nil {
+		return err
+	}
+	_ = writeJSON(w, http.StatusOK, answer) // committed whether the client reads it or not
+	return nil
+}
+
+// maxCycleItems is the most messages and the most state operations of one cycle. All of them hold their locks until the one commit.
+const maxCycleItems = 10_000
+
+func decodeCycle(members map[string]jsontext.Value) (stream.Cycle, error) {
+	var cycle stream.Cycle
+	for _, id := range []struct {
+		name string
+		into *uuid.UUID
+	}{{"query_id", &cycle.QueryID}, {"partition_id", &cycle.PartitionID}} {
+		text, err := stringMember(members, id.name)
+		if err != nil {
+			return cycle, err
+		}
+		if text == "" {
+			return cycle, newError(codeBadBody, id.name+" is required")
+		}
+		var ok bool
+		if *id.into, ok = parseUUID(text); !ok {
+			return cycle, newError(codeBadBody, "bad body: "+id.name+" must be a UUID")
+		}
+	}
+	var err error
+	if cycle.Group, err = stringMember(members, "consumer_group"); err != nil {
+		return cycle, err
+	}
+	if fault := nameFault(cycle.Group); fault != "" {
+		return cycle, newError(codeInvalidName, "consumer_group "+fault)
+	}
+	operations, err := arrayMember(members, "state_ops")
+	if err != nil {
+		return cycle, err
+	}
+	if len(operations) > 0 {
+		cycle.StateOps = json.RawMessage(members["state_ops"])
+	}
+	elements, err := arrayMember(members, "push_items")
+	if err != nil {
+		return cycle, err
+	}
+	for i, element := range elements {
+		item, skip, err := decodeSinkItem(element, i)
+		if err != nil {
+			return cycle, err
+		}
+		if !skip {
+			cycle.Items = append(cycle.Items, item)
+		}
+	}
+	release, given, err := boolMember(members, "release_lease")
+	if err != nil {
+		return cycle, err
+	}
+	cycle.KeepLease = given && !release
+	return cycle, decodeCycleAck(members, &cycle)
+}
+
+// arrayMember returns the elements of an array; absent and null are empty.
+func arrayMember(members map[string]jsontext.Value, name string) ([]jsontext.Value, error) {
+	raw, ok := present(members, name)
+	if !ok {
+		return nil, nil
+	}
+	var elements []jsontext.Value
+	if err := jsonv2.Unmarshal(raw, &elements, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
+		return nil, newError(codeBadBody, fmt.Sprintf("bad body: %s must be an array", name))
+	}
+	if len(elements) > maxCycleItems {
+		return nil, newError(codeBatchTooLarge, fmt.Sprintf("more than %d elements in %s; commit smaller cycles", maxCycleItems, name))
+	}
+	return elements, nil
+}
+
+// decodeSinkItem reads one message for a sink; one without a queue is skipped. A message id that the caller gives stands in
+// for a missing transaction id; the stored message id is made here, because ids must grow along a partition.
+func decodeSinkItem(element jsontext.Value, index int) (item push.Item, skip bool, err error) {
+	members, err := decodeObject(element)
+	if err != nil {
+		return item, false, newError(codeBadBody, fmt.Sprintf("bad body: push_items element %d must be an object", index))
+	}
+	messageID := ""
+	for _, member := range []struct {
+		name string
+		into *string
+	}{{"queue", &item.Queue}, {"partition", &item.Partition}, {"transactionId", &item.TransactionID}, {"messageId", &messageID}} {
+		if *member.into, err = stringMember(members, member.name); err != nil {
+			return item, false, err
+		}
+		if hasControl(*member.into) {
+			return item, false, newError(codeBadBody, "bad body: "+controlCharactersText)
+		}
+	}
+	if item.Queue == "" {
+		return item, true, nil
+	}
+	if item.Partition == "" {
+		item.Partition = defaultPartition
+	}
+	if fault := queueFault(item.Queue); fault != "" {
+		return item, false, newError(codeInvalidName, fmt.Sprintf("queue of push_items element %d %s", index, fault))
+	}
+	if fault := partitionFault(item.Partition); fault != "" {
+		return item, false, newError(codeInvalidName, fmt.Sprintf("partition of push_items element %d %s", index, fault))
+	}
+	if id, ok := parseUUID(messageID); ok && item.TransactionID == "" {
+		item.TransactionID = id.String()
+	}
+	if len(item.TransactionID) > maxTransactionIDBytes {
+		return item, false, newError(codeBadBody, fmt.Sprintf("bad body: transactionId of push_items element %d exceeds the %d-byte limit", index, maxTransactionIDBytes))
+	}
+	var trace string
+	if raw, ok := present(members, "traceId"); ok && jsonv2.Unmarshal(raw, &trace) == nil {
+		if id, ok := parseUUID(trace); ok {
+			item.TraceID = uuid.NullUUID{UUID: id, Valid: true}
+		}
+	}
+	item.Payload = []byte("{}")
+	for _, name := range [...]string{"data", "payload"} { // payload wins
+		if raw, ok := members[name]; ok {
+			item.Payload = raw
+		}
+	}
+	return item, false, nil
+}
+
+// decodeCycleAck reads the ack of the source batch; none leaves the cursor alone.
+func decodeCycleAck(members map[string]jsontext.Value, cycle *stream.Cycle) error {
+	raw, ok := present(members, "ack")
+	if !ok {
+		return nil
+	}
+	inner, err := decodeObject(raw)
+	if err != nil {
+		return newError(codeBadBody, "bad body: ack must be an object")
+	}
+	if cycle.Worker, err = stringMember(inner, "leaseId"); err != nil {
+		return err
+	}
+	status, err := stringMember(inner, "status")
+	if err != nil {
+		return err
+	}
+	count, err := integerMember(inner, "count")
+	if err != nil {
+		return err
+	}
+	cycle.Ack = &pg.StreamAck{}
+	switch status {
+	case "", "completed", "success", "acked", "ok":
+		cycle.Ack.OK = true
+	}
+	if count != nil {
+		cycle.Ack.Count = max(*count, 0)
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+
+	"queenmq/internal/pg"
+)
+
+// Flags are the maintenance switches that all brokers of a database share.
+type Flags interface {
+	// PushesPaused and PopsPaused tell the switches as of the last look. Brokers look at least once a second.
+	PushesPaused() bool
+	PopsPaused() bool
+	// Refresh looks now.
+	Refresh(ctx context.Context) error
+}
+
+// maintenanceAnswer is the state of push maintenance. There is no file buffer yet: a broker under push maintenance refuses
+// pushes, and nothing is ever waiting in a file.
+type maintenanceAnswer struct {
+	Maintenance    bool         `json:"maintenanceMode"`
+	PopMaintenance *bool        `json:"popMaintenanceMode,omitempty"`
+	Buffered       int          `json:"bufferedMessages"`
+	Healthy        bool         `json:"bufferHealthy"`
+	Stats          *bufferStats `json:"bufferStats,omitempty"`
+	Message        string       `json:"message,omitempty"`
+}
+
+type bufferStats struct {
+	Pending   int  `json:"pendingCount"`
+	Failed    int  `json:"failedCount"`
+	DBHealthy bool `json:"dbHealthy"`
+	Files     struct {
+		Count     int     `json:"count"`
+		Bytes     int64   `json:"totalBytes"`
+		Megabytes float64 `json:"totalMB"`
+		Failover  int     `json:"failoverCount"`
+		QoS0      int     `json:"qos0Count"`
+	} `json:"failedFiles"`
+}
+
+// refreshFlags looks at the switches, which another broker may have turned. When the database is away the last known ones count.
+func (s *Server) refreshFlags(ctx context.Context) {
+	if err := s.deps.Flags.Refresh(ctx); err != nil && ctx.Err() == nil {
+		s.log.DebugContext(ctx, "maintenance switches could not be read", slog.Any("error", err))
+	}
+}
+
+// maintenance shows both switches.
+func (s *Server) maintenance(w http.ResponseWriter, r *http.Request) error {
+	s.refreshFlags(r.Context())
+	answer := maintenanceAnswer{
+		Maintenance: s.deps.Flags.PushesPaused(), PopMaintenance: new(s.deps.Flags.PopsPaused()), Healthy: true, Stats: &bufferStats{DBHealthy: true},
+	}
+	return writeValue(w, http.StatusOK, answer)
+}
+
+// setMaintenance turns the push switch of all brokers.
+func (s *Server) setMaintenance(w http.ResponseWriter, r *http.Request) error {
+	enabled, err := s.setFlag(w, r, pg.PushMaintenance)
+	if err != nil {
+		return err
+	}
+	answer := maintenanceAnswer{Maintenance: enabled, Healthy: true, Message: "Maintenance mode DISABLED. PUSHes are stored again."}
+	if enabled {
+		answer.Message = "Maintenance mode ENABLED. PUSHes are refused with 503 and can be repeated later: this broker has no file buffer."
+	}
+	return writeValue(w, http.StatusOK, answer)
+}
+
+type popMaintenanceAnswer struct {
+	PopMaintenance bool   `json:"popMaintenanceMode"`
+	Message        string `json:"message"`
+}
+
+// popMaintenance shows the pop switch.
+func (s *Server) popMaintenance(w http.ResponseWriter, r *http.Request) error {
+	s.refreshFlags(r.Context())
+	answer := popMaintenanceAnswer{false, "Pop maintenance mode is OFF. Normal operation."}
+	if s.deps.Flags.PopsPaused() {
+		answer = popMaintenanceAnswer{true, "Pop maintenance mode is ON. All POP operations return empty arrays."}
+	}
+	return writeValue(w, http.StatusOK, answer)
+}
+
+// setPopMaintenance turns the pop switch of all brokers.
+func (s *Server) setPopMaintenance(w http.ResponseWriter, r *http.Request) error {
+	enabled, err := s.setFlag(w, r, pg.PopMaintenance)
+	if err != nil {
+		return err
+	}
+	answer := popMaintenanceAnswer{false, "Pop maintenance mode DISABLED. Normal operation resumed."}
+	if enabled {
+		answer = popMaintenanceAnswer{true, "Pop maintenance mode ENABLED. All POP operations will return empty arrays."}
+	}
+	return writeValue(w, http.StatusOK, answer)
+}
+
+// setFlag stores {"enabled": bool} and looks at the switches at once, so that this broker follows before it answers.
+func (s *Server) setFlag(w http.ResponseWriter, r *http.Request, flag pg.SystemFlag) (bool, error) {
+	body, err := s.readBody(w, r, nil)
+	if err != nil {
+		return false, err
+	}
+	members, err := requiredObject(body)
+	if err != nil {
+		return false, err
+	}
+	enabled, given, err := boolMember(members, "enabled")
+	if err != nil {
+		return false, err
+	}
+	if !given {
+		return false, newError(codeBadBody, "enabled (boolean) is required")
+	}
+	if err := s.deps.Store.SetSystemFlag(r.Context(), flag, enabled); err != nil {
+		return false, err
+	}
+	s.refreshFlags(r.Context())
+	return enabled, nil
+}
+
+// buffers shows the file buffer, which does not exist yet: nothing waits in it and nothing failed. dbHealthy is a round trip.
+func (s *Server) buffers(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := context.WithTimeout(r.Context(), healthTimeout)
+	defer cancel()
+	return writeValue(w, http.StatusOK, struct {
+		Pending   int  `json:"pending"`
+		Failed    int  `json:"failed"`
+		DBHealthy bool `json:"dbHealthy"`
+		Worker    int  `json:"worker"`
+	}{DBHealthy: s.deps.Store.Ping(ctx) == nil})
+}
+
+// sharedStateAnswer is what clients of the older line expect of a broker without a mesh of its own.
+type sharedStateAnswer struct {
+	Enabled        bool   `json:"enabled"`
+	Reason         string `json:"reason"`
+	Maintenance    bool   `json:"maintenance_mode"`
+	PopMaintenance bool   `json:"pop_maintenance_mode"`
+}
+
+// sharedState shows the switches in the older shape.
+func (s *Server) sharedState(w http.ResponseWriter, _ *http.Request) error {
+	return writeValue(w, http.StatusOK, sharedStateAnswer{
+		Reason: "single_node_segments_broker", Maintenance: s.deps.Flags.PushesPaused(), PopMaintenance: s.deps.Flags.PopsPaused(),
+	})
+}
+
+// meshStats shows the traffic between brokers.
+func (s *Server) meshStats(w http.ResponseWriter, _ *http.Request) error {
+	if s.deps.MeshStats != nil {
+		return writeProcedure(w, http.StatusOK, s.deps.MeshStats())
+	}
+	return writeValue(w, http.StatusOK, sharedStateAnswer{
+		Reason: "no_peers", Maintenance: s.deps.Flags.PushesPaused(), PopMaintenance: s.deps.Flags.PopsPaused(),
+	})
+}
+
+// refreshStats computes the cached counters now.
+func (s *Server) refreshStats(w http.ResponseWriter, r *http.Request) error {
+	return relay(w)(s.deps.RefreshStats(r.Context()))
+}
+
+// notify wakes the long polls of a queue.
+func (s *Server) notify(w http.ResponseWriter, r *http.Request) error {
+	body, err := s.readBody(w, r, nil)
+	if err != nil {
+		return err
+	}
+	members, err := requiredObject(body)
+	if err != nil {
+		return err
+	}
+	queue, err := stringMember(members, "queue")
+	if err != nil || queue == "" {
+		return newError(codeQueueRequired, errorRows[codeQueueRequired].text)
+	}
+	partition, err := stringMember(members, "partition")
+	if err != nil {
+		return err
+	}
+	s.deps.Wake(tenantOf(r), queue, partition)
+	return writeJSON(w, http.StatusOK, []byte(`{"status":"ok"}`))
+}
+
+// noStats answers a refresh where no loop computes counters.
+func noStats(context.Context) (json.RawMessage, error) {
+	return nil, newError(codeInternal, "no statistics are kept here")
+}

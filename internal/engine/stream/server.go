@@ -1,0 +1,155 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"queenmq/internal/engine/admission"
+	"queenmq/internal/engine/push"
+	"queenmq/internal/engine/segment"
+	"queenmq/internal/pg"
+)
+
+// defaultTimeout bounds one cycle's way through slot, connection and statement, a little above the statement timeout.
+const defaultTimeout = 40 * time.Second
+
+// A Cycle is one step of a query over one source partition.
+type Cycle struct {
+	QueryID, PartitionID uuid.UUID
+	// Group is the source's consumer group; "" means none.
+	Group string
+	// StateOps is a JSON array of state operations; nil is none.
+	StateOps json.RawMessage
+	// Items are the messages for the sinks. Of items with one transaction id in one partition the first counts.
+	Items []push.Item
+	// Ack is nil for a cycle that leaves the source cursor alone. Worker is the lease of the source batch.
+	Ack    *pg.StreamAck
+	Worker string
+	// KeepLease moves the cursor over exactly Ack.Count messages and keeps the lease.
+	KeepLease bool
+}
+
+// A Store is what this package needs of the database door.
+type Store interface {
+	StreamsCycle(ctx context.Context, c pg.StreamCycle) (pg.StreamCycleResult, error)
+}
+
+// Gates wake who waits for messages; *ready.Gates is one.
+type Gates interface {
+	Wake(tenant uuid.UUID, queue, partition string)
+}
+
+// Config holds what a Server can be told. The zero value is the default.
+type Config struct {
+	// Timeout bounds one cycle. Default 40 s.
+	Timeout time.Duration
+	// Packer compresses the sink segments. Nil is level 3.
+	Packer *segment.Packer
+}
+
+// A Server runs cycles. Make one with [New].
+type Server struct {
+	cfg   Config
+	db    Store
+	gates Gates
+	slots *admission.Controller
+}
+
+// New returns a server that commits through db, takes slots of the Push lane and wakes gates.
+func New(cfg Config, db Store, gates Gates, slots *admission.Controller) *Server {
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = defaultTimeout
+	}
+	return &Server{cfg: cfg, db: db, gates: gates, slots: slots}
+}
+
+// Run commits a cycle and returns the answer of the wire. A cycle that was rolled back by a rule is no error: the answer says
+// success:false and why. It is not cancelled when the caller leaves: the effect may be wanted.
+//
+// A sink segment some of whose messages are stored already, and some not, rolls the cycle back: the database cannot take a
+// segment apart. Then the stored ones are left out and the cycle runs once more.
+func (s *Server) Run(ctx context.Context, tenant uuid.UUID, c Cycle) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Timeout)
+	defer cancel()
+	items := c.Items
+	for attempt := 1; ; attempt++ {
+		bundle, err := push.Pack(s.cfg.Packer, tenant, "", items)
+		if err != nil {
+			return nil, err
+		}
+		result, err := s.commit(ctx, tenant, c, bundle.Segments)
+		if err != nil {
+			return nil, err
+		}
+		if !result.Success && len(result.Duplicates) > 0 && attempt == 1 {
+			items = without(items, bundle, result.Duplicates)
+			continue
+		}
+		for _, sink := range result.Queued {
+			s.gates.Wake(tenant, sink.Queue, sink.Partition)
+		}
+		if result.LeaseReleased && result.Queue != "" {
+			s.gates.Wake(tenant, result.Queue, "")
+		}
+		return result.Answer, nil
+	}
+}
+
+// commit runs the one database transaction. When a queue or partition was deleted while it ran everything was rolled back, and the
+// repetition creates it anew.
+func (s *Server) commit(ctx context.Context, tenant uuid.UUID, c Cycle, sinks []pg.Segment) (pg.StreamCycleResult, error) {
+	slot, err := s.slots.Acquire(ctx, admission.Push)
+	if err != nil {
+		return pg.StreamCycleResult{}, fmt.Errorf("streams cycle: wait for a slot: %w", err)
+	}
+	defer slot.Release()
+	request := pg.StreamCycle{
+		Tenant: tenant, QueryID: c.QueryID, PartitionID: c.PartitionID, Group: c.Group, Worker: c.Worker,
+		StateOps: c.StateOps, Sinks: sinks, Ack: c.Ack, KeepLease: c.KeepLease,
+	}
+	result, err := s.db.StreamsCycle(ctx, request)
+	if errors.Is(err, pg.ErrVanished) {
+		result, err = s.db.StreamsCycle(ctx, request)
+	}
+	return result, err
+}
+
+// without returns the items that are not among the duplicates, which name frames of the bundle's segments. Items that repeat a
+// dropped one go with it.
+func without(items []push.Item, bundle *push.Bundle, duplicates []pg.StreamDuplicates) []push.Item {
+	dropped := make(map[int]map[int]bool, len(duplicates)) // frames by segment
+	for _, d := range duplicates {
+		for n, sink := range bundle.Segments {
+			if sink.Queue != d.Queue || sink.Partition != d.Partition {
+				continue
+			}
+			if dropped[n] == nil {
+				dropped[n] = make(map[int]bool, len(d.Frames))
+			}
+			for _, frame := range d.Frames {
+				dropped[n][frame] = true
+			}
+		}
+	}
+	var kept []push.Item
+	frames := make([]int, len(bundle.Segments)) // the next frame of each segment
+	gone := make(map[uuid.UUID]bool)            // message ids of dropped leaders, which their repeats share
+	for i := range items {
+		n, verdict := bundle.SegmentOf[i], &bundle.Verdicts[i]
+		if verdict.Status != push.StatusDuplicate {
+			if dropped[n][frames[n]] {
+				gone[verdict.MessageID] = true
+			}
+			frames[n]++
+		}
+		if !gone[verdict.MessageID] {
+			kept = append(kept, items[i])
+		}
+	}
+	return kept
+}
