@@ -104,6 +104,9 @@ func jsonContent(schema map[string]any) map[string]any {
 // operationID makes a name that generators can use of method and path.
 func operationID(r *route) string {
 	id := strings.ToLower(r.method)
+	if strings.Count(r.path, "/") == 1 {
+		id += "Process" // not to be taken for the API's route of that name
+	}
 	for word := range strings.FieldsFuncSeq(r.path, func(c rune) bool { return strings.ContainsRune("/{}-.", c) }) {
 		if word == "api" || word == "v1" {
 			continue

@@ -34,11 +34,17 @@ func TestRoutesAnswerOnlyTheirMethods(t *testing.T) {
 	t.Parallel()
 	server := serve(t, &world{})
 	methods := []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PURGE"}
+	// A fixed path may also be an address under a parameter: "lagging" is a legal name of a group.
 	allowed := map[string][]string{}
-	for _, r := range routes {
-		allowed[r.path] = append(allowed[r.path], r.method)
-		if r.method == "GET" {
-			allowed[r.path] = append(allowed[r.path], "HEAD")
+	for path := range paths() {
+		for i := range routes {
+			if !newRouter(routes[i : i+1]).knows(concrete(path)) {
+				continue
+			}
+			allowed[path] = append(allowed[path], routes[i].method)
+			if routes[i].method == "GET" {
+				allowed[path] = append(allowed[path], "HEAD")
+			}
 		}
 	}
 	for path, own := range allowed {
@@ -54,6 +60,12 @@ func TestRoutesAnswerOnlyTheirMethods(t *testing.T) {
 			}
 		}
 	}
+}
+
+// knows reports whether a path has a route of any method.
+func (r *router) knows(path string) bool {
+	found, allow := r.find(httptest.NewRequest(http.MethodGet, path, nil), path)
+	return found != nil || len(allow) > 0
 }
 
 func TestRoutesTableIsComplete(t *testing.T) {

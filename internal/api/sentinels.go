@@ -42,6 +42,7 @@ var sentinels = []sentinel{
 	{"segment.ErrEmpty", segment.ErrEmpty, codeInternal},
 	{"ack.ErrNotOwned", ack.ErrNotOwned, codeTransactionFailed},
 	{"replay.ErrNoPayload", replay.ErrNoPayload, codeConflict},
+	{"pg.ErrLeadershipLost", pg.ErrLeadershipLost, codeConflict},
 	{"pg.ErrInvalidCursor", pg.ErrInvalidCursor, codeInvalidCursor},
 	{"pop.ErrUndecodable", pop.ErrUndecodable, codeInternal},
 }
