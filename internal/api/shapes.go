@@ -104,7 +104,7 @@ const (
 		"processedPerSecond":"number","popPerSecond":"number","avgLagMs":"number|null","maxLagMs":"number|null","avgEventLoopLagMs":"number|null","maxEventLoopLagMs":"number|null","minFreeSlots":"number|null",
 		"dbErrors":"int","ackFailed":"int","dlqCount":"int","queenCpuUserPct":"number|null","queenCpuSysPct":"number|null","queenRssMb":"number|null",
 		"dbPoolActive":"number|null","dbPoolIdle":"number|null","dbPoolSize":"number|null"}],
-		"queues":[{"id":"uuid","name":"string","namespace":"string|null","task":"string|null","partitions":"int","totalConsumed":"int"}],
+		"queues":[{"id":"uuid","name":"string","namespace":"string|null","task":"string|null","partitions":"int","totalConsumed":"int","pending":"int","processing":"int","completed":"int","dlq":"int"}],
 		"messages":{"total":"int","pending":"int","processing":"int","completed":"int","failed":"int","deadLetter":"int","requests":{"push":"int","pop":"int","ack":"int"},
 		"batchEfficiency":{"push":"number","pop":"number","ack":"number"}},
 		"leases":{"active":"int","partitionsWithLeases":"int","totalBatchSize":"int","totalAcked":"int"},
@@ -115,14 +115,15 @@ const (
 		"messages":{"total":"int","pending":"int","processing":"int","completed":"int","deadLetter":"int"}}],"pagination":` + shapePagination + `}`
 	shapeQueueStatus shape = `{"queue":{"id":"uuid","name":"string","namespace":"string|null","task":"string|null","priority":"int","createdAt":"time",
 		"config":{"leaseTime":"int","retryLimit":"int","retryDelay":"int","ttl":"int","maxQueueSize":"int","deadLetterQueue":"bool"}},
-		"partitions":[{"id":"uuid","name":"string","createdAt":"time","messages":` + shapeCounters + `,"stats":` + shapeCounters + `,"cursor":{"totalConsumed":"int","batchesConsumed":"int"},
+		"partitions":[{"id":"uuid","name":"string","createdAt":"time","messages":` + shapeCounters + `,"stats":` + shapeCounters + `,
+		"pending":"int","processing":"int","completed":"int","dlq":"int","cursor":{"totalConsumed":"int","batchesConsumed":"int"},
 		"lastActivity":"time|null","oldestMessage":"time|null","newestMessage":"time|null"}],"totals":{"messages":` + shapeCounters + `}}`
 	shapeVolume  shape = `{"dataPoints":[{"timestamp":"time","messages":"int"}],"interval":"string","from":"time","to":"time"}`
 	shapeBuffers shape = `{"pending":"int","failed":"int","dbHealthy":"bool","worker":"int"}`
 
 	shapeQueueLag shape = `[{"queueName":"string","popCount":"int","avgLagMs":"number|null","maxLagMs":"number|null","bucketMinutes":"int","bucketTime":"time"}]`
 	shapeQueueOps shape = `{` + shapeRange + `,"series":[{"bucket":"time","queueName":"string","pushRequests":"int","pushMessages":"int","popMessages":"int","popEmpty":"int","ackRequests":"int",
-		"ackSuccess":"int","ackFailed":"int","transactions":"int","partitionsCreated":"int","partitionsDeleted":"int","partitionCount":"int","avgLagMs":"number|null","maxLagMs":"number|null",
+		"ackSuccess":"int","ackFailed":"int","transactions":"int","partitionsCreated":"int","partitionsDeleted":"int","partitionCount":"int|null","avgLagMs":"number|null","maxLagMs":"number|null",
 		"pushPerSecond":"number","popPerSecond":"number","ackPerSecond":"number","emptyPerSecond":"number","parkedCount":"number"}],"queues":["string"]}`
 	shapeParked shape = `{` + shapeRange + `,"series":[{"bucket":"time","queueName":"string","hostname":"string","workerId":"int","parkedCount":"number"}],
 		"replicas":[{"hostname":"string","workerId":"int"}]}`
