@@ -252,3 +252,7 @@ func (f *emptyBroker) RegisterStreamQuery(context.Context, uuid.UUID, json.RawMe
 func (f *emptyBroker) StreamState(context.Context, uuid.UUID, json.RawMessage) (json.RawMessage, error) {
 	return f.raw()
 }
+
+func (f *emptyBroker) QueueOptionsOf(context.Context, uuid.UUID, string) (json.RawMessage, error) {
+	return f.raw()
+}

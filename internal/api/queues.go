@@ -29,28 +29,11 @@ func (s *Server) getQueue(w http.ResponseWriter, r *http.Request) error {
 
 // queueOptions shows the stored options of a queue, in the form that configure takes.
 func (s *Server) queueOptions(w http.ResponseWriter, r *http.Request) error {
-	answer, err := s.deps.Store.QueueSummary(r.Context(), tenantOf(r), r.PathValue("queue"))
-	if err != nil {
-		return err
+	answer, err := s.deps.Store.QueueOptionsOf(r.Context(), tenantOf(r), r.PathValue("queue"))
+	if err == nil && answer == nil {
+		err = newError(codeNotFound, "Queue not found")
 	}
-	if procedureStatus(answer) != http.StatusOK {
-		return writeProcedure(w, http.StatusOK, answer)
-	}
-	var summary struct {
-		Name      string          `json:"name"`
-		Namespace *string         `json:"namespace"`
-		Task      *string         `json:"task"`
-		Options   json.RawMessage `json:"options"`
-	}
-	if err := json.Unmarshal(answer, &summary); err != nil {
-		return err
-	}
-	return writeValue(w, http.StatusOK, struct {
-		Queue     string          `json:"queue"`
-		Namespace *string         `json:"namespace"`
-		Task      *string         `json:"task"`
-		Options   json.RawMessage `json:"options"`
-	}{summary.Name, summary.Namespace, summary.Task, summary.Options})
+	return relay(w)(answer, err)
 }
 
 // queuePartitions lists the partitions of a queue page by page, in a stable order.

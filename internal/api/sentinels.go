@@ -28,7 +28,6 @@ var sentinels = []sentinel{
 	{"pg.ErrSerialization", pg.ErrSerialization, codeConflict},
 	{"pg.ErrBadData", pg.ErrBadData, codeBadData},
 	{"pg.ErrVanished", pg.ErrVanished, codeVanished},
-	{"pg.ErrInvalidCursor", pg.ErrInvalidCursor, codeBadData},
 	{"pg.ErrServerTooOld", pg.ErrServerTooOld, codeDatabaseUnavailable},
 	{"pg.ErrNewerSchema", pg.ErrNewerSchema, codeDatabaseUnavailable},
 	{"pg.ErrMalformedAnswer", pg.ErrMalformedAnswer, codeInternal},
@@ -42,7 +41,6 @@ var sentinels = []sentinel{
 	{"segment.ErrEmpty", segment.ErrEmpty, codeInternal},
 	{"ack.ErrNotOwned", ack.ErrNotOwned, codeTransactionFailed},
 	{"replay.ErrNoPayload", replay.ErrNoPayload, codeConflict},
-	{"pg.ErrLeadershipLost", pg.ErrLeadershipLost, codeConflict},
 	{"pg.ErrInvalidCursor", pg.ErrInvalidCursor, codeInvalidCursor},
 	{"pop.ErrUndecodable", pop.ErrUndecodable, codeInternal},
 }

@@ -32,6 +32,7 @@ type QueueStore interface {
 	PurgeQueue(ctx context.Context, tenant uuid.UUID, queue, partition string, options pg.PurgeOptions) (json.RawMessage, error)
 	ListQueues(ctx context.Context, tenant uuid.UUID, filter pg.QueueFilter) (json.RawMessage, error)
 	QueueSummary(ctx context.Context, tenant uuid.UUID, queue string) (json.RawMessage, error)
+	QueueOptionsOf(ctx context.Context, tenant uuid.UUID, queue string) (json.RawMessage, error)
 	QueueDetail(ctx context.Context, tenant uuid.UUID, queue string) (json.RawMessage, error)
 	QueueStatuses(ctx context.Context, tenant uuid.UUID, filter pg.QueueFilter) (json.RawMessage, error)
 	QueueDepth(ctx context.Context, tenant uuid.UUID, queue, group string) (json.RawMessage, error)

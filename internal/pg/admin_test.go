@@ -84,7 +84,7 @@ func TestManagementShapes(t *testing.T) {
 	const figures = `{"total": 3, "failed": null, "pending": 2, "completed": 1, "deadLetter": 0, "processing": 1}`
 	detail := raw(db.QueueDetail(ctx, tenant, "q"))
 	require.Contains(t, detail, `"queue": {"id": "<id>", "name": "q", "task": "tk", "config": {"ttl": 3600, "leaseTime": 30, "retryDelay": 1000, "retryLimit": 3, "maxQueueSize": 10, "deadLetterQueue": true}, "priority": 0, "createdAt": "<time>", "namespace": "ns"}`)
-	require.Contains(t, detail, `{"id": "<id>", "name": "p", "stats": `+figures+`, "cursor": {"totalConsumed": 1, "batchesConsumed": 0}, "messages": `+figures+`, "createdAt": "<time>", "lastActivity": "<time>", "newestMessage": "<time>", "oldestMessage": "<time>"}`)
+	require.Contains(t, detail, `{"id": "<id>", "dlq": 0, "name": "p", "stats": `+figures+`, "cursor": {"totalConsumed": 1, "batchesConsumed": 0}, "pending": 2, "messages": `+figures+`, "completed": 1, "createdAt": "<time>", "processing": 1, "lastActivity": "<time>", "newestMessage": "<time>", "oldestMessage": "<time>"}`)
 	require.Contains(t, detail, `"totals": {"messages": {"total": 4, "failed": null, "pending": 3, "completed": 1, "deadLetter": 0, "processing": 1}}`)
 	summary := raw(db.QueueSummary(ctx, tenant, "q"))
 	require.Contains(t, summary, `"totals": {"total": 4, "failed": null, "pending": 3, "completed": 1, "deadLetter": 0, "processing": 1}`)
@@ -96,7 +96,7 @@ func TestManagementShapes(t *testing.T) {
 	require.JSONEq(t, `{"error":"Queue not found"}`, raw(db.QueueSummary(ctx, uuid.New(), "q")))
 	require.JSONEq(t, `{"error":"Queue not found"}`, raw(db.QueueDetail(ctx, tenant, "none")))
 
-	require.JSONEq(t, `[{"name":"g","topics":["q"],"queueName":"q","members":1,"partitionCursors":1,"partitionsWithLag":1,"totalLag":2,"maxTimeLag":0,
+	require.JSONEq(t, `[{"name":"g","topics":["q"],"queueName":"q","members":1,"partitionCursors":1,"partitionsWithLag":1,"totalLag":2,"maxTimeLag":0,"queue":"q","lagMessages":2,"lagSeconds":0,
 		"state":"Stable","storage":"segments","subscriptionMode":null,"subscriptionTimestamp":null,"subscriptionCreatedAt":null}]`, raw(db.ConsumerGroups(ctx, tenant)))
 	require.JSONEq(t, `{"q":{"partitions":[{"partition":"p","workerId":"w","lastConsumedAt":null,"totalConsumed":1,"offsetLag":2,"timeLagSeconds":0,"leaseActive":true}]}}`,
 		raw(db.ConsumerGroupDetails(ctx, tenant, "g")))
@@ -120,12 +120,12 @@ func TestManagementShapes(t *testing.T) {
 	require.JSONEq(t, `{"released":true,"leaseId":"w","queue":"q","partition":"p","partitionId":"<id>","consumerGroup":"g"}`, raw(db.ReleaseLeaseOf(ctx, tenant, p, "g", "w")))
 
 	refreshed := raw(db.RefreshStats(ctx, time.Minute))
-	require.JSONEq(t, `{"engine":"segments","queuesUpdated":1,"segPartitions":2,"namespaces":1,"tasks":1,"system":1,"refreshedAt":"<time>"}`, refreshed)
+	require.JSONEq(t, `{"engine":"segments","queuesUpdated":1,"segPartitions":2,"namespaces":{"namespacesUpdated":1},"tasks":{"tasksUpdated":1},"system":{"systemUpdated":1},"refreshedAt":"<time>"}`, refreshed)
 	require.JSONEq(t, `{"queues":[{"id":"<id>","name":"q","namespace":"ns","task":"tk","createdAt":"<time>","partitions":2,
 		"messages":{"total":4,"pending":3,"processing":0,"completed":1,"deadLetter":0}}],"pagination":{"limit":100,"offset":0}}`, raw(db.QueueStatuses(ctx, tenant, pg.QueueFilter{})))
-	require.JSONEq(t, `{"queues":[{"id":"<id>","name":"q","namespace":"ns","task":"tk","createdAt":"<time>","partitions":2,"retainedBytes":0,
+	require.JSONEq(t, `{"queues":[{"id":"<id>","name":"q","namespace":"ns","task":"tk","createdAt":"<time>","partitions":2,"partitionCount":2,"priority":0,"leaseTime":30,"retryLimit":3,"maxSize":10,"encryptionEnabled":false,"retainedBytes":0,
 		"segments":{"segments":3,"messages":4},"messages":{"total":4,"pending":3,"processing":0}}]}`, raw(db.ListQueues(ctx, tenant, pg.QueueFilter{})))
-	require.JSONEq(t, `{"queues":[{"id":"<id>","name":"q","namespace":"ns","task":"tk","createdAt":"<time>","partitions":2,"retainedBytes":0,
+	require.JSONEq(t, `{"queues":[{"id":"<id>","name":"q","namespace":"ns","task":"tk","createdAt":"<time>","partitions":2,"partitionCount":2,"priority":0,"leaseTime":30,"retryLimit":3,"maxSize":10,"encryptionEnabled":false,"retainedBytes":0,
 		"messages":{"total":4,"pending":3,"processing":0}}]}`, raw(db.ListQueues(ctx, tenant, pg.QueueFilter{Cached: true})))
 	require.JSONEq(t, `{"queues":[]}`, raw(db.ListQueues(ctx, tenant, pg.QueueFilter{Namespace: "other"})))
 	require.JSONEq(t, `{"namespaces":[{"namespace":"ns","queues":1,"partitions":2,"messages":{"total":4,"pending":3}}]}`, raw(db.Namespaces(ctx, tenant)))

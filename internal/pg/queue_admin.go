@@ -24,6 +24,13 @@ func (db *DB) QueueSummary(ctx context.Context, tenant uuid.UUID, queue string) 
 	return db.manage(ctx, "read a queue", `SELECT queen.get_queue_v2($1::text, $2::uuid)`, queue, uuidArgument(tenant))
 }
 
+// QueueOptionsOf returns {"queue","namespace","task","options"} of a queue, with the options in the form that Configure takes; nil
+// when there is no such queue. It reads one row.
+func (db *DB) QueueOptionsOf(ctx context.Context, tenant uuid.UUID, queue string) (json.RawMessage, error) {
+	return db.manage(ctx, "read queue options", `SELECT (SELECT jsonb_build_object('queue', q.name, 'namespace', q.namespace, 'task', q.task,
+    'options', queen.queue_options_v1(q.id)) FROM queen.queues AS q WHERE q.tenant_id = $2::uuid AND q.name = $1::text)`, queue, uuidArgument(tenant))
+}
+
 // QueueDetail returns the status form of a queue with its partitions, or {"error":"Queue not found"}.
 func (db *DB) QueueDetail(ctx context.Context, tenant uuid.UUID, queue string) (json.RawMessage, error) {
 	return db.manage(ctx, "read the detail of a queue", `SELECT queen.get_queue_detail_v2($1::text, $2::uuid)`, queue, uuidArgument(tenant))

@@ -281,7 +281,7 @@ $$;
 -- get_consumer_groups_v4: the groups of a tenant, one entry per (group, queue) that has a cursor, ordered by group, then queue.
 -- Returns [{"name","topics":[queue],"queueName","members","partitionCursors","partitionsWithLag","totalLag","maxTimeLag":s,
 -- "state","storage":"segments","subscriptionMode","subscriptionTimestamp":ISO-ms,"subscriptionCreatedAt":ISO-ms}]; the subscription
--- fields are null without a record. state: Lagging when maxTimeLag > 300, else Stable when anything was ever consumed, else Dead.
+-- fields are null without a record. "queue", "lagMessages" and "lagSeconds" say the same under the command-line client's names. state: Lagging when maxTimeLag > 300, else Stable when anything was ever consumed, else Dead.
 -- Locks: none. Called by: pg.ConsumerGroups.
 CREATE OR REPLACE FUNCTION queen.get_consumer_groups_v4(p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
 RETURNS JSONB
@@ -290,7 +290,7 @@ AS $$
     SELECT COALESCE(jsonb_agg(jsonb_build_object(
                'name', g.r_group, 'topics', jsonb_build_array(g.r_queue), 'queueName', g.r_queue,
                'members', g.cursors, 'partitionCursors', g.cursors, 'partitionsWithLag', g.lagging, 'totalLag', g.lag,
-               'maxTimeLag', g.age,
+               'maxTimeLag', g.age, 'queue', g.r_queue, 'lagMessages', g.lag, 'lagSeconds', g.age,
                'state', CASE WHEN g.age > 300 THEN 'Lagging' WHEN g.consumed > 0 THEN 'Stable' ELSE 'Dead' END,
                'storage', 'segments', 'subscriptionMode', m.subscription_mode,
                'subscriptionTimestamp', queen.iso_ms_v1(m.subscription_timestamp),

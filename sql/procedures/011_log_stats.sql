@@ -76,7 +76,6 @@ DECLARE
     v_now        TIMESTAMPTZ := clock_timestamp();
     v_queues     BIGINT;
     v_partitions BIGINT;
-    v_result     JSONB;
 BEGIN
     WITH cursors AS (
         SELECT c.partition_id,
@@ -142,16 +141,16 @@ BEGIN
                prev_snapshot_at = s.last_computed_at
         RETURNING s.child_count)
     SELECT count(*), COALESCE(sum(w.child_count), 0) INTO v_queues, v_partitions FROM written w;
-    v_result := queen.aggregate_namespace_stats_v1() || queen.aggregate_task_stats_v1() || queen.aggregate_system_stats_v2();
     RETURN jsonb_build_object('engine', 'segments', 'queuesUpdated', v_queues, 'segPartitions', v_partitions,
-        'namespaces', v_result -> 'namespacesUpdated', 'tasks', v_result -> 'tasksUpdated',
-        'system', v_result -> 'systemUpdated', 'refreshedAt', queen.iso_ms_v1(v_now));
+        'namespaces', queen.aggregate_namespace_stats_v1(), 'tasks', queen.aggregate_task_stats_v1(),
+        'system', queen.aggregate_system_stats_v2(), 'refreshedAt', queen.iso_ms_v1(v_now));
 END $$;
 
 -- get_queue_detail_v2: a queue with every partition, live.
 -- Returns {"error":"Queue not found"} or {"queue":{"id","name","namespace","task","priority","createdAt","config":{"leaseTime",
 -- "retryLimit","retryDelay","ttl","maxQueueSize","deadLetterQueue"}},"partitions":[{"id","name","createdAt","messages":F,"stats":F,
--- "cursor":{"totalConsumed","batchesConsumed":0},"lastActivity","oldestMessage","newestMessage"}],"totals":{"messages":F}} with
+-- "pending","processing","completed","dlq","cursor":{"totalConsumed","batchesConsumed":0},"lastActivity","oldestMessage",
+-- "newestMessage"}],"totals":{"messages":F}} with
 -- F = {"total","pending","processing","completed","failed":null,"deadLetter"}; times ISO-ms or null; partitions ordered by name.
 -- Locks: none. Called by: pg.QueueDetail. The answer grows with the partitions: lists page with log_partition_list_v1.
 CREATE OR REPLACE FUNCTION queen.get_queue_detail_v2(
@@ -176,7 +175,8 @@ BEGIN
                        'deadLetterQueue', v_row.dead_letter_queue)),
                'partitions', COALESCE(jsonb_agg(jsonb_build_object('id', f.r_id, 'name', f.r_name,
                    'createdAt', queen.iso_ms_v1(f.r_created_at), 'messages', f.figures, 'stats', f.figures,
-                   'cursor', jsonb_build_object('totalConsumed', f.r_consumed, 'batchesConsumed', 0),
+                   'pending', f.r_pending, 'processing', f.figures -> 'processing', 'completed', f.figures -> 'completed',
+                   'dlq', f.figures -> 'deadLetter', 'cursor', jsonb_build_object('totalConsumed', f.r_consumed, 'batchesConsumed', 0),
                    'lastActivity', queen.iso_ms_v1(f.r_active_at), 'oldestMessage', queen.iso_ms_v1(f.oldest),
                    'newestMessage', queen.iso_ms_v1(f.newest)) ORDER BY f.r_name COLLATE "C"), '[]'::JSONB),
                'totals', jsonb_build_object('messages', jsonb_build_object(
@@ -213,7 +213,8 @@ BEGIN
         RETURN v_detail;
     END IF;
     RETURN v_queue || jsonb_build_object(
-        'partitions', (SELECT COALESCE(jsonb_agg(p.v - 'messages' - 'cursor' - 'lastActivity' ORDER BY p.ord), '[]'::JSONB)
+        'partitions', (SELECT COALESCE(jsonb_agg(p.v - ARRAY['messages', 'cursor', 'lastActivity', 'pending', 'processing', 'completed', 'dlq']
+                                          ORDER BY p.ord), '[]'::JSONB)
                          FROM jsonb_array_elements(v_detail -> 'partitions') WITH ORDINALITY AS p (v, ord)),
         'totals', v_detail #> '{totals,messages}',
         'retainedBytes', COALESCE((SELECT s.retained_bytes FROM queen.stats s WHERE s.stat_type = 'queue' AND s.stat_key = v_id::TEXT), 0),

@@ -512,7 +512,8 @@ BEGIN
 
     SELECT COALESCE(jsonb_agg(jsonb_build_object(
                'id', q.id, 'name', q.name, 'namespace', q.namespace, 'task', q.task, 'partitions', s.child_count,
-               'totalConsumed', c.consumed) ORDER BY q.name, q.id), '[]')
+               'totalConsumed', c.consumed, 'pending', s.pending_messages, 'processing', s.processing_messages,
+               'completed', s.completed_messages, 'dlq', s.dead_letter_messages) ORDER BY q.name, q.id), '[]')
       INTO v_queues
       FROM queen.queues q
       JOIN queen.stats s ON s.stat_type = 'queue' AND s.stat_key = q.id::text AND s.total_messages > 0

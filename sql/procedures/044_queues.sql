@@ -4,7 +4,8 @@
 --   p_filters  {"queue"?,"namespace"?,"task"?: exact,"limit"?: absent is all,"offset"? = 0,"cached"?: true takes every figure from the last
 --              refresh and leaves segments out: the form for a page that polls,"_tenant"?}
 -- Returns {"queues":[{"id","name","namespace","task","createdAt":ISO-ms,"partitions","retainedBytes","segments":{"segments",
--- "messages"},"messages":{"total","pending":without what is leased,"processing"}}]}. partitions, segments and total are live, the
+-- "messages"},"messages":{"total","pending":without what is leased,"processing"}, and what the command-line client shows:
+-- "partitionCount","priority","leaseTime","retryLimit","maxSize","encryptionEnabled"}]}. partitions, segments and total are live, the
 -- rest is from the last refresh. Counting segments reads an index of all segments of the page's queues.
 -- Locks: none. Called by: pg.ListQueues.
 CREATE OR REPLACE FUNCTION queen.log_queue_list_v1(p_filters JSONB DEFAULT '{}')
@@ -40,6 +41,9 @@ BEGIN
     SELECT jsonb_build_object('queues', COALESCE(jsonb_agg(jsonb_build_object(
                'id', q.id, 'name', q.name, 'namespace', q.namespace, 'task', q.task, 'createdAt', queen.iso_ms_v1(q.created_at),
                'partitions', CASE WHEN v_cached THEN COALESCE(s.child_count, 0) ELSE COALESCE(l.partitions, 0) END,
+               'partitionCount', CASE WHEN v_cached THEN COALESCE(s.child_count, 0) ELSE COALESCE(l.partitions, 0) END,
+               'priority', COALESCE(q.priority, 0), 'leaseTime', COALESCE(q.lease_time, 60), 'retryLimit', COALESCE(q.retry_limit, 3),
+               'maxSize', COALESCE(q.max_queue_size, 0), 'encryptionEnabled', COALESCE(q.encryption_enabled, FALSE),
                'retainedBytes', COALESCE(s.retained_bytes, 0),
                'messages', jsonb_build_object(
                    'total', CASE WHEN v_cached THEN COALESCE(s.total_messages, 0) ELSE COALESCE(l.messages, 0) END,
@@ -281,7 +285,8 @@ END $$;
 
 -- log_seek_offset_v1: put the cursor of a group so that p_offset is delivered next; see log_seek_core_v1.
 --   p_partition  NULL is every partition of the queue
--- Returns {"success":true,"consumerGroup","queueName","partitionName":null for all,"targetOffset","partitionsUpdated"}, or
+-- Returns {"success":true,"consumerGroup","queueName","partitionName":null for all,"seekToEnd":false,"targetTimestamp":null,
+-- "targetOffset","partitionsUpdated","updated":true}, or
 -- {"success":false,"error"}: offset must not be negative, Queue not found or has no partitions, Partition not found.
 -- Locks: log_seek_core_v1. Called by: pg.SeekGroup, pg.SeekPartition.
 CREATE OR REPLACE FUNCTION queen.log_seek_offset_v1(
@@ -302,7 +307,7 @@ BEGIN
             'error', CASE WHEN p_partition IS NULL THEN 'Queue not found or has no partitions' ELSE 'Partition not found' END);
     END IF;
     RETURN jsonb_build_object('success', TRUE, 'consumerGroup', p_group, 'queueName', p_queue, 'partitionName', p_partition,
-        'targetOffset', p_offset, 'partitionsUpdated', v_rows);
+        'seekToEnd', FALSE, 'targetTimestamp', NULL, 'targetOffset', p_offset, 'partitionsUpdated', v_rows, 'updated', TRUE);
 END $$;
 
 GRANT EXECUTE ON FUNCTION queen.log_queue_list_v1(JSONB) TO PUBLIC;
