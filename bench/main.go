@@ -60,6 +60,10 @@ func main() {
 	flag.StringVar(&o.settings, "settings", "", "settings of the broker, NAME=value separated by commas")
 	flag.Parse()
 	o.payload = payloadKind(kind)
+	if o.payload != randomPayload && o.payload != orderPayload {
+		fmt.Fprintf(os.Stderr, "bench: -payload %s: choose %s or %s\n", kind, randomPayload, orderPayload)
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := measure(ctx, o); err != nil {
