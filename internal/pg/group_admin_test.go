@@ -1,0 +1,323 @@
+package pg_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"queenmq/internal/pg"
+	"queenmq/internal/testdb"
+)
+
+func committed(t testing.TB, database *testdb.Database, partition uuid.UUID, group string) (offset int64, leased bool) {
+	t.Helper()
+	require.NoError(t, database.Pool(t).QueryRow(context.Background(), `SELECT committed, worker_id IS NOT NULL OR batch_end IS NOT NULL OR attempt_count > 0
+		FROM queen.log_consumers WHERE partition_id = $1 AND consumer_group = $2`, partition, group).Scan(&offset, &leased))
+	return offset, leased
+}
+
+func TestSeek(t *testing.T) {
+	t.Parallel()
+	db, database := kolkata(t)
+	ctx, tenant := t.Context(), pg.DefaultTenant
+	p := push(t, db, segment("q", "p", "1", "2")).PartitionID
+	for i := range 600 { // long enough for the search by halves
+		push(t, db, segment("q", "p", fmt.Sprint("m", i)))
+	}
+	r := push(t, db, segment("q", "r", "9")).PartitionID
+	// Segments an hour apart per hundred; two at the same time.
+	exec(t, database, `UPDATE queen.log_segments SET created_at = timestamptz '2026-01-02 00:00:00+00' + make_interval(hours => (base_offset / 100)::int) WHERE partition_id = $1`, p)
+	lease := popRequest("q", "w")
+	lease.Partition, lease.Budget = "p", 1
+	marks := func() (n int) {
+		t.Helper()
+		require.NoError(t, database.Pool(t).QueryRow(ctx, `SELECT count(*) FROM queen.hotlist_repairs WHERE consumer_group = 'g'`).Scan(&n))
+		return n
+	}
+	back := int64(7)
+	for i, tc := range []struct {
+		name string
+		to   pg.SeekTarget
+		want int64
+		text string
+	}{
+		{"to end", pg.SeekTarget{ToEnd: true}, 601, `{"success":true,"consumerGroup":"g","queueName":"q","partitionName":"p","seekToEnd":true,"targetTimestamp":null,"updated":true}`},
+		{"at a segment", pg.SeekTarget{Timestamp: "2026-01-02T03:00:00Z"}, 299, `{"success":true,"consumerGroup":"g","queueName":"q","partitionName":"p","seekToEnd":false,"targetTimestamp":"<time>","updated":true}`},
+		{"between two", pg.SeekTarget{Timestamp: "2026-01-02T02:00:00.000001Z"}, 299, ""},
+		{"with a zone", pg.SeekTarget{Timestamp: "2026-01-02T08:30:00+05:30"}, 299, ""},
+		{"without a zone it is UTC", pg.SeekTarget{Timestamp: "2026-01-02 03:00:00"}, 299, ""},
+		{"the epoch is the beginning", pg.SeekTarget{Timestamp: "1970-01-01T00:00:00Z"}, -1, ""},
+		{"later than everything", pg.SeekTarget{Timestamp: "2026-01-03"}, 601, ""},
+		{"an offset", pg.SeekTarget{Offset: &back}, 6, `{"success":true,"consumerGroup":"g","queueName":"q","partitionName":"p","targetOffset":7,"partitionsUpdated":1}`},
+	} {
+		exec(t, database, `UPDATE queen.log_consumers SET committed = -1`)
+		_, err := db.PopSpecific(ctx, lease)
+		require.NoError(t, err)
+		answer, err := db.SeekPartition(ctx, tenant, "g", "q", "p", tc.to)
+		text := shape(t, answer, err)
+		if tc.text != "" {
+			require.JSONEq(t, tc.text, text, tc.name)
+		}
+		at, held := committed(t, database, p, "g")
+		require.Equal(t, tc.want, at, tc.name)
+		require.False(t, held, "%s: lease and attempts are gone", tc.name)
+		require.Equal(t, i+1, marks(), tc.name)
+	}
+	beyond, below := int64(1<<60), int64(0)
+	_, err := db.SeekPartition(ctx, tenant, "g", "q", "p", pg.SeekTarget{Offset: &beyond})
+	require.NoError(t, err)
+	at, _ := committed(t, database, p, "g")
+	require.EqualValues(t, 601, at)
+	exec(t, database, `UPDATE queen.log_partitions SET log_start = 300 WHERE id = $1`, p)
+	_, err = db.SeekPartition(ctx, tenant, "g", "q", "p", pg.SeekTarget{Offset: &below})
+	require.NoError(t, err)
+	at, _ = committed(t, database, p, "g")
+	require.EqualValues(t, 299, at, "the oldest that is left")
+
+	exec(t, database, `INSERT INTO queen.consumer_watermarks (queue_id, consumer_group) SELECT id, 'g' FROM queen.queues`)
+	answer, err := db.SeekGroup(ctx, tenant, "g", "q", pg.SeekTarget{Timestamp: "1970-01-01"})
+	require.JSONEq(t, `{"success":true,"consumerGroup":"g","queueName":"q","seekToEnd":false,"targetTimestamp":"<time>","partitionsUpdated":2}`, shape(t, answer, err))
+	at, _ = committed(t, database, r, "g")
+	require.EqualValues(t, -1, at, "a missing cursor is made")
+	var watermarks int
+	require.NoError(t, database.Pool(t).QueryRow(ctx, `SELECT count(*) FROM queen.consumer_watermarks`).Scan(&watermarks))
+	require.Zero(t, watermarks)
+
+	answer, err = db.SeekGroup(ctx, tenant, "g", "q", pg.SeekTarget{})
+	require.JSONEq(t, `{"success":false,"error":"Must specify either toEnd=true or a timestamp"}`, shape(t, answer, err))
+	answer, err = db.SeekGroup(ctx, uuid.New(), "g", "q", pg.SeekTarget{ToEnd: true})
+	require.JSONEq(t, `{"success":false,"error":"Queue not found or has no partitions","consumerGroup":"g","queueName":"q","partitionsUpdated":0}`, shape(t, answer, err))
+	answer, err = db.SeekPartition(ctx, tenant, "g", "q", "none", pg.SeekTarget{ToEnd: true})
+	require.JSONEq(t, `{"success":false,"error":"Partition not found"}`, shape(t, answer, err))
+	answer, err = db.SeekGroup(ctx, tenant, "g", "none", pg.SeekTarget{Offset: &back})
+	require.Contains(t, shape(t, answer, err), "Queue not found or has no partitions")
+	_, err = db.SeekGroup(ctx, tenant, "g", "q", pg.SeekTarget{Timestamp: "tomorrow"})
+	require.ErrorIs(t, err, pg.ErrBadData)
+}
+
+// "To end" is the end at one moment: whatever a push stored before the answer is behind the cursor or all of it is before it.
+func TestSeekToEndSkipsNoLaterPush(t *testing.T) {
+	t.Parallel()
+	db, database := kolkata(t)
+	p := push(t, db, segment("q", "p", "first")).PartitionID
+	var pushing sync.WaitGroup
+	for w := range 3 {
+		pushing.Go(func() {
+			for i := range 20 {
+				s := segment("q", "p", fmt.Sprintf("%d-%d", w, i))
+				if _, err := db.PushMulti(context.Background(), []pg.Segment{s}, pg.PushOptions{}); err != nil {
+					t.Errorf("push: %v", err)
+				}
+			}
+		})
+	}
+	for range 20 {
+		_, err := db.SeekPartition(t.Context(), pg.DefaultTenant, "g", "q", "p", pg.SeekTarget{ToEnd: true})
+		require.NoError(t, err)
+		at, _ := committed(t, database, p, "g")
+		after := push(t, db, segment("q", "p", uuid.NewString())).BaseOffset
+		require.Less(t, at, after)
+	}
+	pushing.Wait()
+}
+
+func TestDeleteGroups(t *testing.T) {
+	t.Parallel()
+	db, database := kolkata(t)
+	ctx, tenant := t.Context(), pg.DefaultTenant
+	for _, queue := range []string{"a", "b"} {
+		push(t, db, segment(queue, "p", "1"))
+		push(t, db, segment(queue, "r", "2"))
+		for _, group := range []string{"g", "h"} {
+			request := popRequest(queue, "w")
+			request.Group, request.MaxPartitions = group, 2
+			_, err := db.PopWildcard(ctx, request)
+			require.NoError(t, err)
+		}
+	}
+	records := func(group string) (cursors, subscriptions int) {
+		t.Helper()
+		require.NoError(t, database.Pool(t).QueryRow(ctx, `SELECT (SELECT count(*) FROM queen.log_consumers WHERE consumer_group = $1),
+			(SELECT count(*) FROM queen.consumer_groups_metadata WHERE consumer_group = $1)`, group).Scan(&cursors, &subscriptions))
+		return cursors, subscriptions
+	}
+	counts := func(group string, cursors, subscriptions int) {
+		t.Helper()
+		a, b := records(group)
+		require.Equal(t, []int{cursors, subscriptions}, []int{a, b})
+	}
+	var groups []struct{ Name, QueueName, SubscriptionMode, SubscriptionTimestamp string }
+	answer, err := db.ConsumerGroups(ctx, tenant)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(answer, &groups))
+	require.Len(t, groups, 4)
+	require.Equal(t, []string{"g", "a", "all", "1970-01-01T00:00:00.000Z"}, []string{groups[0].Name, groups[0].QueueName, groups[0].SubscriptionMode, groups[0].SubscriptionTimestamp})
+
+	answer, err = db.SetGroupSubscription(ctx, tenant, "g", "2026-09-14T00:00:00Z")
+	require.JSONEq(t, `{"success":true,"consumerGroup":"g","newTimestamp":"<time>","rowsUpdated":2}`, shape(t, answer, err))
+	_, err = db.SetGroupSubscription(ctx, tenant, "g", "soon")
+	require.ErrorIs(t, err, pg.ErrBadData)
+	answer, err = db.SetGroupSubscription(ctx, uuid.New(), "g", "2026-09-14")
+	require.Contains(t, shape(t, answer, err), `"rowsUpdated": 0`)
+
+	answer, err = db.DeleteGroup(ctx, uuid.New(), "g", true)
+	require.JSONEq(t, `{"success":true,"consumerGroup":"g","deletedPartitions":0,"metadataDeleted":true}`, shape(t, answer, err))
+	counts("g", 4, 2)
+	answer, err = db.DeleteGroupForQueue(ctx, tenant, "g", "a", false)
+	require.JSONEq(t, `{"success":true,"consumerGroup":"g","queueName":"a","deletedPartitions":2,"metadataDeleted":false}`, shape(t, answer, err))
+	counts("g", 2, 2)
+	answer, err = db.DeleteGroupForQueue(ctx, tenant, "g", "none", true)
+	require.Contains(t, shape(t, answer, err), `"deletedPartitions": 0`)
+	answer, err = db.DeleteGroup(ctx, tenant, "g", true)
+	require.JSONEq(t, `{"success":true,"consumerGroup":"g","deletedPartitions":2,"metadataDeleted":true}`, shape(t, answer, err))
+	counts("g", 0, 0)
+	counts("h", 4, 2)
+	claim, err := db.PopWildcard(ctx, popRequest("a", "w2"))
+	require.NoError(t, err)
+	require.NotEmpty(t, claim.Partitions, "its next pop is a first contact and reads everything again")
+}
+
+func TestPartitionPagesAndPurge(t *testing.T) {
+	t.Parallel()
+	db, _ := kolkata(t)
+	ctx, tenant := t.Context(), pg.DefaultTenant
+	var p2 uuid.UUID
+	for i := range 5 {
+		for range i + 1 {
+			id := push(t, db, segment("q", fmt.Sprintf("p_%d", i), uuid.NewString(), uuid.NewString())).PartitionID
+			if i == 2 {
+				p2 = id
+			}
+		}
+	}
+	push(t, db, segment("q", "px", "1"))
+	request := popRequest("q", "w")
+	request.Partition, request.Budget, request.AutoAck = "p_4", 3, true
+	_, err := db.PopSpecific(ctx, request)
+	require.NoError(t, err)
+	pages := func(page pg.PartitionPage) (names []string) {
+		t.Helper()
+		for {
+			answer, err := db.ListPartitions(ctx, tenant, "q", page)
+			require.NoError(t, err)
+			var found struct {
+				Partitions []struct{ Name string }
+				NextCursor *string
+			}
+			require.NoError(t, json.Unmarshal(answer, &found))
+			for _, p := range found.Partitions {
+				names = append(names, p.Name)
+			}
+			if found.NextCursor == nil {
+				return names
+			}
+			page.Cursor = *found.NextCursor
+		}
+	}
+	require.Equal(t, []string{"p_0", "p_1", "p_2", "p_3", "p_4", "px"}, pages(pg.PartitionPage{Limit: 4}))
+	require.Equal(t, []string{"p_0", "p_1", "p_2", "p_3", "p_4"}, pages(pg.PartitionPage{Prefix: "p_", Limit: 2}), "a prefix is no pattern")
+	require.Equal(t, []string{"p_3", "p_4", "p_2", "p_1", "p_0", "px"}, pages(pg.PartitionPage{Sort: "depth", Limit: 1}))
+	require.Equal(t, []string{"p_4", "p_3", "p_2", "p_1", "p_0", "px"}, pages(pg.PartitionPage{Sort: "depth", Limit: 4, Group: "h"}))
+	require.Equal(t, []string{"p_0", "p_1", "p_2", "p_3", "p_4", "px"}, pages(pg.PartitionPage{Sort: "age", Limit: 3}))
+	require.Equal(t, []string{"p_0", "p_1", "p_2", "p_3", "p_4", "px"}, pages(pg.PartitionPage{Sort: "nonsense"}))
+	answer, err := db.ListPartitions(ctx, tenant, "none", pg.PartitionPage{})
+	require.JSONEq(t, `{"error":"Queue not found"}`, shape(t, answer, err))
+	_, err = db.ListPartitions(ctx, tenant, "q", pg.PartitionPage{Cursor: "?"})
+	require.ErrorIs(t, err, pg.ErrInvalidCursor)
+
+	purge := func(partition string, o pg.PurgeOptions) string {
+		t.Helper()
+		answer, err := db.PurgeQueue(ctx, tenant, "q", partition, o)
+		return shape(t, answer, err)
+	}
+	require.JSONEq(t, `{"queue":"q","mode":"consumed","dryRun":true,"partitions":1,"messages":3,"unread":0,"done":true}`, purge("", pg.PurgeOptions{DryRun: true, Mode: "consumed"}))
+	require.JSONEq(t, `{"queue":"q","mode":"consumed","dryRun":false,"partitions":1,"messages":2,"unread":0,"done":true}`, purge("", pg.PurgeOptions{Mode: "consumed"}), "whole segments")
+	require.JSONEq(t, `{"queue":"q","mode":"consumed","dryRun":false,"partitions":0,"messages":0,"unread":0,"done":true}`, purge("", pg.PurgeOptions{Mode: "consumed"}))
+	require.JSONEq(t, `{"queue":"q","mode":"all","dryRun":true,"partitions":6,"messages":29,"unread":28,"done":true}`, purge("", pg.PurgeOptions{DryRun: true, Mode: "all"}))
+	require.JSONEq(t, `{"queue":"q","mode":"all","dryRun":false,"partitions":1,"messages":6,"unread":6,"done":true}`, purge("p_2", pg.PurgeOptions{Mode: "all"}))
+	_, found, err := db.SegmentAt(ctx, p2, 0)
+	require.NoError(t, err)
+	require.False(t, found)
+	rounds, messages := 0, 0
+	for done := false; !done; rounds++ {
+		var step struct {
+			Messages int
+			Done     bool
+		}
+		answer, err := db.PurgeQueue(ctx, tenant, "q", "", pg.PurgeOptions{Mode: "all", Limit: 3})
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(answer, &step))
+		messages, done = messages+step.Messages, step.Done
+		require.Less(t, rounds, 20)
+	}
+	require.Equal(t, 23, messages)
+	require.Greater(t, rounds, 2, "in bounded steps")
+	answer, err = db.QueueDepth(ctx, tenant, "q", "")
+	require.Contains(t, shape(t, answer, err), `"depth": 0`)
+	answer, err = db.PurgeQueue(ctx, uuid.New(), "q", "", pg.PurgeOptions{Mode: "all"})
+	require.JSONEq(t, `{"error":"Queue not found"}`, shape(t, answer, err))
+	require.Contains(t, purge("", pg.PurgeOptions{}), "mode must be")
+}
+
+func TestLeaseMonitoring(t *testing.T) {
+	t.Parallel()
+	db, database := kolkata(t)
+	ctx, tenant := t.Context(), pg.DefaultTenant
+	ids := map[string]uuid.UUID{}
+	for _, name := range []string{"a", "b", "c"} {
+		ids[name] = push(t, db, segment("q", name, name)).PartitionID
+		request := popRequest("q", "lease-"+name)
+		request.Partition = name
+		_, err := db.PopSpecific(ctx, request)
+		require.NoError(t, err)
+	}
+	exec(t, database, `UPDATE queen.log_consumers SET lease_expires_at = clock_timestamp() + interval '5 s', lease_acquired_at = clock_timestamp() - interval '10 min' WHERE worker_id = 'lease-b'`)
+	exec(t, database, `UPDATE queen.log_consumers SET lease_expires_at = clock_timestamp() - interval '1 s' WHERE worker_id = 'lease-c'`)
+	leases := func(f pg.LeaseFilter) (found []string) {
+		t.Helper()
+		answer, err := db.Leases(ctx, tenant, f)
+		require.NoError(t, err)
+		var list struct {
+			Leases           []struct{ LeaseID string }
+			Total, Abandoned int
+		}
+		require.NoError(t, json.Unmarshal(answer, &list))
+		require.Equal(t, 1, list.Abandoned)
+		for _, l := range list.Leases {
+			found = append(found, l.LeaseID)
+		}
+		if f.Limit == 0 {
+			require.Equal(t, list.Total, len(found))
+		}
+		return found
+	}
+	soon, long := 30, 60
+	require.Equal(t, []string{"lease-a", "lease-b"}, leases(pg.LeaseFilter{}))
+	require.Equal(t, []string{"lease-b"}, leases(pg.LeaseFilter{Limit: 1, Offset: 1}))
+	require.Equal(t, []string{"lease-b"}, leases(pg.LeaseFilter{ExpiringWithin: &soon}))
+	require.Equal(t, []string{"lease-b", "lease-a"}, leases(pg.LeaseFilter{ExpiringWithin: ptr(1000)}), "soonest first")
+	require.Equal(t, []string{"lease-b"}, leases(pg.LeaseFilter{HeldLonger: &long}))
+	require.Equal(t, []string{"lease-c"}, leases(pg.LeaseFilter{Abandoned: true}))
+	answer, err := db.Leases(ctx, uuid.New(), pg.LeaseFilter{})
+	require.JSONEq(t, `{"leases":[],"total":0,"abandoned":0,"pagination":{"limit":100,"offset":0}}`, shape(t, answer, err))
+
+	answer, err = db.ReleaseLeaseOf(ctx, tenant, ids["a"], "g", "")
+	require.Contains(t, shape(t, answer, err), `"leaseId": "lease-a"`)
+	answer, err = db.ReleaseLeaseOf(ctx, tenant, ids["a"], "g", "")
+	require.Contains(t, shape(t, answer, err), `"released": false`)
+	request := popRequest("q", "lease-new")
+	request.Partition = "a"
+	claim, err := db.PopSpecific(ctx, request)
+	require.NoError(t, err)
+	require.Len(t, claim.Partitions, 1, "its messages are there at once")
+	result, err := db.AckByHash(ctx, pg.HashAck{PartitionID: ids["a"], Group: "g", Worker: "lease-a", Hashes: hashesOf("a"), Statuses: []string{"completed"}})
+	require.NoError(t, err)
+	require.False(t, result.OK, "the old holder has lost it")
+}
+
+func ptr[T any](v T) *T { return &v }
