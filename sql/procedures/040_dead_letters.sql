@@ -29,7 +29,8 @@ AS $$
 $$;
 
 -- dlq_filtered_v1: the dead letters that a filter selects, with the names of where they came from.
--- Inlined by the planner: order and limit of the caller decide the index. Locks: none.
+-- Inlined by the planner: order and limit of the caller decide the index. Pass variables: an expression would be evaluated anew for
+-- every row. Locks: none.
 CREATE OR REPLACE FUNCTION queen.dlq_filtered_v1(p_filters JSONB, p_tenant UUID, p_from TIMESTAMPTZ, p_to TIMESTAMPTZ)
 RETURNS TABLE (id UUID, partition_id UUID, consumer_group TEXT, off BIGINT, error TEXT, failed_at TIMESTAMPTZ, queue TEXT, partition TEXT)
 LANGUAGE sql STABLE
@@ -82,6 +83,8 @@ DECLARE
     v_offset INT := GREATEST(COALESCE((p_filters ->> 'offset')::INT, 0), 0);
     v_at     TIMESTAMPTZ := queen.parse_time_v1(split_part(p_filters ->> 'after', '|', 1));
     v_id     UUID := NULLIF(split_part(p_filters ->> 'after', '|', 2), '')::UUID;
+    v_from   TIMESTAMPTZ := queen.parse_time_v1(p_filters ->> 'from');
+    v_to     TIMESTAMPTZ := queen.parse_time_v1(p_filters ->> 'to');
     v_result JSONB;
 BEGIN
     SELECT jsonb_build_object(
@@ -91,8 +94,7 @@ BEGIN
                    (array_agg(queen.iso_us_v1(x.failed_at) || '|' || x.id ORDER BY x.failed_at, x.id))[1] END)
       INTO v_result
       FROM (SELECT f.id, f.queue, f.partition, f.failed_at
-              FROM queen.dlq_filtered_v1(p_filters, v_tenant, queen.parse_time_v1(p_filters ->> 'from'),
-                                         queen.parse_time_v1(p_filters ->> 'to')) f
+              FROM queen.dlq_filtered_v1(p_filters, v_tenant, v_from, v_to) f
              WHERE v_at IS NULL OR (f.failed_at, f.id) < (v_at, v_id)
              ORDER BY f.failed_at DESC, f.id DESC
              LIMIT v_limit OFFSET CASE WHEN v_at IS NULL THEN v_offset ELSE 0 END) x;
@@ -105,11 +107,13 @@ RETURNS BIGINT
 LANGUAGE plpgsql STABLE
 SET plan_cache_mode = force_custom_plan
 AS $$
+DECLARE
+    v_tenant UUID := COALESCE(NULLIF(p_filters ->> '_tenant', '')::UUID, '00000000-0000-0000-0000-000000000001');
+    v_from   TIMESTAMPTZ := queen.parse_time_v1(p_filters ->> 'from');
+    v_to     TIMESTAMPTZ := queen.parse_time_v1(p_filters ->> 'to');
 BEGIN
     RETURN (SELECT count(*)
-              FROM queen.dlq_filtered_v1(p_filters,
-                       COALESCE(NULLIF(p_filters ->> '_tenant', '')::UUID, '00000000-0000-0000-0000-000000000001'),
-                       queen.parse_time_v1(p_filters ->> 'from'), queen.parse_time_v1(p_filters ->> 'to')) f);
+              FROM queen.dlq_filtered_v1(p_filters, v_tenant, v_from, v_to) f);
 END $$;
 
 -- dlq_shapes_v1: all dead letters that a filter selects, grouped by the shape of their error, most frequent first.
@@ -122,13 +126,14 @@ LANGUAGE plpgsql STABLE
 SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
+    v_tenant UUID := COALESCE(NULLIF(p_filters ->> '_tenant', '')::UUID, '00000000-0000-0000-0000-000000000001');
+    v_from   TIMESTAMPTZ := queen.parse_time_v1(p_filters ->> 'from');
+    v_to     TIMESTAMPTZ := queen.parse_time_v1(p_filters ->> 'to');
     v_result JSONB;
 BEGIN
     WITH texts AS MATERIALIZED (
         SELECT left(COALESCE(f.error, ''), 300) AS error, f.queue, count(*) AS n, min(f.failed_at) AS first, max(f.failed_at) AS last
-          FROM queen.dlq_filtered_v1(p_filters,
-                   COALESCE(NULLIF(p_filters ->> '_tenant', '')::UUID, '00000000-0000-0000-0000-000000000001'),
-                   queen.parse_time_v1(p_filters ->> 'from'), queen.parse_time_v1(p_filters ->> 'to')) f
+          FROM queen.dlq_filtered_v1(p_filters, v_tenant, v_from, v_to) f
          GROUP BY 1, 2),
     shapes AS MATERIALIZED (
         SELECT queen.dlq_error_shape_v1(t.error) AS shape, min(t.error) AS sample, sum(t.n) AS n, min(t.first) AS first,
@@ -152,14 +157,15 @@ LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
+    v_tenant UUID := COALESCE(NULLIF(p_filters ->> '_tenant', '')::UUID, '00000000-0000-0000-0000-000000000001');
+    v_from   TIMESTAMPTZ := queen.parse_time_v1(p_filters ->> 'from');
+    v_to     TIMESTAMPTZ := queen.parse_time_v1(p_filters ->> 'to');
     v_ids  UUID[];
     v_rows BIGINT;
 BEGIN
     SELECT array_agg(x.id) INTO v_ids
       FROM (SELECT f.id
-              FROM queen.dlq_filtered_v1(p_filters,
-                       COALESCE(NULLIF(p_filters ->> '_tenant', '')::UUID, '00000000-0000-0000-0000-000000000001'),
-                       queen.parse_time_v1(p_filters ->> 'from'), queen.parse_time_v1(p_filters ->> 'to')) f
+              FROM queen.dlq_filtered_v1(p_filters, v_tenant, v_from, v_to) f
              ORDER BY f.partition_id, f.off, f.id
              LIMIT GREATEST(COALESCE(p_limit, 0), 0)) x;
     PERFORM 1 FROM queen.log_dlq d WHERE d.id = ANY (v_ids) ORDER BY d.partition_id, d."offset", d.id FOR UPDATE;

@@ -160,14 +160,20 @@ RETURNS TABLE (id UUID, partition_id UUID, off BIGINT, queue TEXT, partition TEX
 LANGUAGE plpgsql STABLE
 SET plan_cache_mode = force_custom_plan
 AS $$
+DECLARE
+    v_filter JSONB := p_task.filter;
+    v_tenant UUID := p_task.tenant_id;
+    v_from   TIMESTAMPTZ := queen.parse_time_v1(p_task.filter ->> 'from');
+    v_to     TIMESTAMPTZ := LEAST(COALESCE(queen.parse_time_v1(p_task.filter ->> 'to'), p_task.created_at), p_task.created_at);
+    v_pid    UUID := COALESCE(p_task.after_partition, '00000000-0000-0000-0000-000000000000');
+    v_off    BIGINT := COALESCE(p_task.after_offset, -1);
+    v_id     UUID := COALESCE(p_task.after_id, '00000000-0000-0000-0000-000000000000');
+    v_known  UUID[] := p_task.known_duplicates;
 BEGIN
     RETURN QUERY
     SELECT f.id, f.partition_id, f.off, f.queue, f.partition
-      FROM queen.dlq_filtered_v1(p_task.filter, p_task.tenant_id, queen.parse_time_v1(p_task.filter ->> 'from'),
-               LEAST(COALESCE(queen.parse_time_v1(p_task.filter ->> 'to'), p_task.created_at), p_task.created_at)) f
-     WHERE (p_task.after_id IS NULL
-            OR (f.partition_id, f.off, f.id) > (p_task.after_partition, p_task.after_offset, p_task.after_id))
-       AND f.id <> ALL (p_task.known_duplicates)
+      FROM queen.dlq_filtered_v1(v_filter, v_tenant, v_from, v_to) f
+     WHERE (f.partition_id, f.off, f.id) > (v_pid, v_off, v_id) AND f.id <> ALL (v_known)
      ORDER BY f.partition_id, f.off, f.id
      LIMIT p_limit;
 END $$;

@@ -79,8 +79,8 @@ END $$;
 --   p_status, p_group see log_message_state_v1; NULL is all
 --   p_hash            hash of the transaction id, NULL is all
 --   p_after_*         only what sorts strictly behind this key; NULL starts at the newest
--- Looks at the last 2 s first, then at eight times as much, and so on: a page of recent messages touches only partitions that
--- were written to just now. Within a window it takes segments newest first and stops at the p_need-th match.
+-- Looks at the last 2 s before the newest write first, then at four times as much, and so on: a page of recent messages touches
+-- only partitions that were written to then. Within a window it takes segments newest first and stops at the p_need-th match.
 -- A message is found as long as its sidecar row is kept. Locks: none. Called by: list_messages_v1.
 CREATE OR REPLACE FUNCTION queen.log_message_scan_v1(
     p_queue_ids UUID[], p_partition TEXT, p_from TIMESTAMPTZ, p_to TIMESTAMPTZ, p_status TEXT, p_group TEXT, p_hash BYTEA,
@@ -103,6 +103,12 @@ BEGIN
           FROM queen.log_dlq d JOIN queen.log_partitions p ON p.id = d.partition_id
          WHERE p.queue_id = ANY (p_queue_ids) AND (p_group IS NULL OR d.consumer_group = p_group);
     END IF;
+    -- last_write_at moves once a second at most: the newest message may be up to that much younger.
+    SELECT LEAST(v_hi, max(w.last_write_at) + INTERVAL '2 seconds') INTO v_hi
+      FROM unnest(p_queue_ids) AS q (id)
+     CROSS JOIN LATERAL (
+            SELECT p.last_write_at FROM queen.log_partitions p WHERE p.queue_id = q.id ORDER BY p.last_write_at DESC LIMIT 1) w
+    HAVING count(*) > 0;
     WHILE v_left > 0 AND v_hi > p_from LOOP
         v_lo := GREATEST(p_from, v_hi - v_span);
         FOR v_seg IN
@@ -154,7 +160,7 @@ BEGIN
             EXIT WHEN v_left <= 0;
         END LOOP;
         v_hi := v_lo;
-        v_span := v_span * 8;
+        v_span := v_span * 4;
     END LOOP;
 END $$;
 
