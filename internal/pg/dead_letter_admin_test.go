@@ -29,7 +29,9 @@ func letters(t testing.TB, db *pg.DB, database *testdb.Database, queue, partitio
 }
 
 // frame stands for a packed replay; the database compares hashes and does not look into blobs.
-func frame(id uuid.UUID) (hashed, blob []byte) { return hash("dlq:" + id.String()), []byte("replay of " + id.String()) }
+func frame(id uuid.UUID) (hashed, blob []byte) {
+	return hash("dlq:" + id.String()), []byte("replay of " + id.String())
+}
 
 func TestDeadLetterList(t *testing.T) {
 	t.Parallel()

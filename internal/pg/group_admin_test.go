@@ -53,7 +53,8 @@ func TestSeek(t *testing.T) {
 		{"without a zone it is UTC", pg.SeekTarget{Timestamp: "2026-01-02 03:00:00"}, 299, ""},
 		{"the epoch is the beginning", pg.SeekTarget{Timestamp: "1970-01-01T00:00:00Z"}, -1, ""},
 		{"later than everything", pg.SeekTarget{Timestamp: "2026-01-03"}, 601, ""},
-		{"an offset", pg.SeekTarget{Offset: &back}, 6, `{"success":true,"consumerGroup":"g","queueName":"q","partitionName":"p","targetOffset":7,"partitionsUpdated":1}`},
+		{"an offset", pg.SeekTarget{Offset: &back}, 6, `{"success":true,"consumerGroup":"g","queueName":"q","partitionName":"p","seekToEnd":false,"targetTimestamp":null,"targetOffset":7,
+			"partitionsUpdated":1,"updated":true}`},
 	} {
 		exec(t, database, `UPDATE queen.log_consumers SET committed = -1`)
 		_, err := db.PopSpecific(ctx, lease)

@@ -64,7 +64,8 @@ $$;
 -- A rate is the difference to the totals of the refresh before the last one over the time since then, never below 0; 0 while
 -- there is no such refresh or it is less than 3 seconds ago. Values that do not fit their column are clamped, so that one huge
 -- queue cannot stop all statistics. retained_bytes and newest_message_at are not touched: they cost a read of every segment.
--- Returns {"engine":"segments","queuesUpdated","segPartitions","namespaces","tasks","system","refreshedAt":ISO-ms}.
+-- Returns {"engine":"segments","queuesUpdated","segPartitions","namespaces":{"namespacesUpdated"},"tasks":{"tasksUpdated"},"system":
+-- {"systemUpdated"},"refreshedAt":ISO-ms}.
 -- Locks: stats rows ascending by (type, key). One refresher at a time (advisory lock 737002, taken by the caller).
 -- Called by: pg.RefreshStats.
 CREATE OR REPLACE FUNCTION queen.log_refresh_all_stats_v1()
