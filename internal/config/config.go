@@ -85,7 +85,7 @@ type Push struct {
 	MaxInflight int           `env:"QUEEN_V2_FUSION_MAX_INFLIGHT" default:"4" min:"1" max:"1024" unit:"commits" doc:"Commits one shard may have under way at once. All but the first need 32 segments or 256 KiB of messages."`
 	BundleMax   int           `env:"QUEEN_V2_BUNDLE_MAX" default:"256" min:"1" max:"1024" unit:"segments" doc:"Most segments (one for each partition) in one commit."`
 	Hold        time.Duration `env:"QUEEN_V2_FUSION_HOLD_MS" default:"3" min:"1" max:"1000" unit:"ms" doc:"How often a shard that waits for its turn to commit looks again without being told. A backstop for slow commits: with a healthy database it decides no latency."`
-	ZstdLevel   int           `env:"QUEEN_V2_ZSTD_LEVEL" default:"3" min:"1" max:"22" doc:"Compression level of stored segments, on zstd's own scale."`
+	ZstdLevel   int           `env:"QUEEN_V2_ZSTD_LEVEL" default:"1" min:"1" max:"22" doc:"Compression level of stored segments, on zstd's own scale. The original's 3 takes up to three times as long and saves nothing: docs/performance.md."`
 	DedupCache  bool          `env:"QUEEN_DEDUP_CACHE" default:"true" doc:"Remember which transaction ids are stored, so that the database looks for repeats only where the broker cannot vouch for there being none. Changes no verdict."`
 	DedupMB     int           `env:"QUEEN_DEDUP_CACHE_MB" default:"512" min:"1" max:"1000000" unit:"MiB" doc:"Most memory for that. A message inside its queue's deduplication window takes about eight bytes."`
 }

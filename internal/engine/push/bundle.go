@@ -22,7 +22,7 @@ type Bundle struct {
 
 // Pack groups items by partition, drops repeats of a transaction id (the first one leads), mints message ids in order and
 // packs one segment per partition. It is the push path without fusion, for callers that commit by themselves. A nil packer
-// is level 3. It fails with [segment.ErrTooLarge] when a message does not fit; payloads are not used after it returns.
+// is the default level. It fails with [segment.ErrTooLarge] when a message does not fit; payloads are not used after it returns.
 func Pack(packer *segment.Packer, tenant uuid.UUID, producerSub string, items []Item) (*Bundle, error) {
 	if packer == nil {
 		packer = segment.DefaultPacker()

@@ -119,7 +119,7 @@ type Config struct {
 	// Hold is how often a shard looks again that waits for a slot, or for company for a small bundle; default 3 ms. It is a
 	// backstop: the end of another flush comes first, unless that one is slow.
 	Hold time.Duration
-	// Packer compresses; default is zstd level 3.
+	// Packer compresses; default is segment.DefaultPacker.
 	Packer *segment.Packer
 	// Verifier vouches for hashes; default is to claim nothing.
 	Verifier Verifier

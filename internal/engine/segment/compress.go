@@ -9,11 +9,12 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Bounds of the compression level, as the zstd command line numbers them.
+// Bounds of the compression level, as the zstd command line numbers them. Level 1 is the default because it is up to
+// three times as fast as level 3 and packs messages as small: docs/performance.md.
 const (
 	MinLevel     = 1
 	MaxLevel     = 22
-	DefaultLevel = 3
+	DefaultLevel = 1
 )
 
 // maxPooledBytes is the largest buffer kept for reuse. A segment is normally at most 16 MiB raw, but typical ones are far

@@ -78,11 +78,14 @@ func (b *Builder) Append(f *Frame) error {
 	return err
 }
 
-// Finish compresses the frames and ends the builder. Without frames it returns [ErrEmpty].
+// Finish compresses the frames, unless they are too few for that, and ends the builder. Without frames it returns [ErrEmpty].
 func (b *Builder) Finish() ([]byte, error) {
 	defer b.Discard()
 	if len(*b.buf) == 0 {
 		return nil, ErrEmpty
+	}
+	if len(*b.buf) < storedBytes {
+		return appendStored(make([]byte, 0, len(*b.buf)+16), *b.buf), nil
 	}
 	return b.packer.encoder.EncodeAll(*b.buf, nil), nil
 }

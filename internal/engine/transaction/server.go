@@ -68,7 +68,7 @@ type Acks interface {
 type Config struct {
 	// Timeout bounds one transaction. Default 40 s.
 	Timeout time.Duration
-	// Packer compresses the pushes. Nil is level 3.
+	// Packer compresses the pushes. Nil is the default level.
 	Packer *segment.Packer
 }
 
