@@ -2,6 +2,7 @@ package replay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -79,6 +80,9 @@ func (r *Runner) Step(ctx context.Context) (busy bool, pause time.Duration, err 
 		done, err = r.db.PurgeStep(ctx, task.ID, r.holder, limit)
 	} else {
 		done, err = r.redrive(ctx, task, limit)
+	}
+	if errors.Is(err, pg.ErrVanished) {
+		return true, 0, nil // somebody else took a row meanwhile: read the batch again
 	}
 	if err != nil {
 		return false, 0, fmt.Errorf("task %s: %w", task.ID, err)
