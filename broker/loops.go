@@ -29,16 +29,13 @@ type loops struct {
 	bytes     *upkeep.RetainedBytes
 	collector *upkeep.Collector
 	reconcile *upkeep.Reconcile
+	repairs   *upkeep.Repairs
 	tasks     *upkeep.Tasks
 }
 
 // newLoops makes the loops. redrives works on the tasks over dead letters; popper remembers what is to be read again now and then.
 func (b *Broker) newLoops(db *pg.DB, slots *admission.Controller, gates *ready.Gates, counted *meter.Meter, redrives upkeep.TaskRunner, popper *pop.Server) *loops {
 	retention, metrics := b.cfg.Retention, b.cfg.Metrics
-	var repairs func(context.Context) error
-	if gates.HotList() != nil {
-		repairs = popper.Repair
-	}
 	return &loops{
 		retention: upkeep.NewRetention(upkeep.RetentionConfig{
 			Interval: retention.Interval, BatchSize: retention.BatchSize, Parallelism: retention.Parallelism, DueCap: retention.DueCap,
@@ -49,13 +46,14 @@ func (b *Broker) newLoops(db *pg.DB, slots *admission.Controller, gates *ready.G
 		collector: upkeep.NewCollector(upkeep.CollectorConfig{
 			Hostname: b.cfg.Server.ServerID, Port: b.cfg.Server.Port, Interval: metrics.FlushInterval,
 		}, db, counted, gates.EachWaiting, b.log),
-		reconcile: upkeep.NewReconcile(b.cfg.Caches.RefreshInterval, popper.ForgetAll, repairs, b.log),
+		reconcile: upkeep.NewReconcile(b.cfg.Caches.RefreshInterval, popper.ForgetAll, b.log),
+		repairs:   upkeep.NewRepairs(popper.Repair, b.log),
 		tasks:     upkeep.NewTasks(redrives, b.log),
 	}
 }
 
 func (l *loops) all() []loop {
-	return []loop{l.retention, l.stats, l.bytes, l.collector, l.reconcile, l.tasks}
+	return []loop{l.retention, l.stats, l.bytes, l.collector, l.reconcile, l.repairs, l.tasks}
 }
 
 // checks are the conditions that /readyz shows. A broker whose loops are late serves all the same.

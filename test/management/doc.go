@@ -1,0 +1,2 @@
+// Package management tests what an operator does, through whole brokers that share a database.
+package management

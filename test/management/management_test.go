@@ -1,0 +1,165 @@
+package management
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"queenmq/internal/testdb"
+	"queenmq/test/stack"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/jackc/pgx/v5/pgxpool.(*Pool).backgroundHealthCheck"))
+}
+
+// A pair is two brokers on one database.
+type pair struct {
+	t    *testing.T
+	urls [2]string
+	http *http.Client
+}
+
+func newPair(t *testing.T) *pair {
+	t.Helper()
+	database := testdb.New(t)
+	p := &pair{t: t, http: &http.Client{Timeout: 20 * time.Second}}
+	for i := range p.urls {
+		p.urls[i] = stack.Serve(t, database.ConnString())
+	}
+	t.Cleanup(p.http.CloseIdleConnections)
+	return p
+}
+
+// do sends a request to one broker and returns status and decoded body.
+func (p *pair) do(broker int, method, path, body string) (int, map[string]any) {
+	p.t.Helper()
+	request, err := http.NewRequestWithContext(p.t.Context(), method, p.urls[broker]+path, strings.NewReader(body))
+	require.NoError(p.t, err)
+	answer, err := p.http.Do(request)
+	require.NoError(p.t, err)
+	defer func() { require.NoError(p.t, answer.Body.Close()) }()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(p.t, err)
+	var value map[string]any
+	_ = json.Unmarshal(text, &value) // lists and empty answers are not looked into
+	return answer.StatusCode, value
+}
+
+func (p *pair) must(broker int, method, path, body string) map[string]any {
+	p.t.Helper()
+	status, value := p.do(broker, method, path, body)
+	require.Less(p.t, status, 300, "%s %s: %v", method, path, value)
+	return value
+}
+
+// within polls until the condition holds.
+func (p *pair) within(limit time.Duration, what string, holds func() bool) {
+	p.t.Helper()
+	require.Eventually(p.t, holds, limit, 20*time.Millisecond, what)
+}
+
+func TestEveryBrokerHonoursTheMaintenanceSwitches(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	const push = `{"items":[{"queue":"q","payload":1}]}`
+	p.must(1, "POST", "/api/v1/push", push)
+	// A second is promised; the limit leaves room for a loaded machine.
+	const limit = 3 * time.Second
+	p.must(0, "POST", "/api/v1/system/maintenance", `{"enabled":true}`)
+	status, refusal := p.do(0, "POST", "/api/v1/push", push)
+	require.Equal(t, []any{503, "push_maintenance"}, []any{status, refusal["code"]})
+	p.within(limit, "the other broker goes on storing pushes", func() bool {
+		status, _ := p.do(1, "POST", "/api/v1/push", push)
+		return status == 503
+	})
+	p.must(1, "POST", "/api/v1/system/maintenance", `{"enabled":false}`)
+	p.within(limit, "the other broker goes on refusing pushes", func() bool {
+		status, _ := p.do(0, "POST", "/api/v1/push", push)
+		return status == 201
+	})
+
+	// A long poll that is parked when pops are switched off comes back, and one while they are off comes back at once.
+	p.must(0, "POST", "/api/v1/system/maintenance/pop", `{"enabled":true}`)
+	groups := 0
+	p.within(limit, "the other broker goes on delivering", func() bool {
+		groups++ // each has something to read
+		status, _ := p.do(1, "GET", fmt.Sprint("/api/v1/pop/queue/q?consumerGroup=g", groups), "")
+		return status == 204
+	})
+	began := time.Now()
+	status, _ = p.do(1, "GET", "/api/v1/pop/queue/q?wait=true&timeout=15000", "")
+	require.Equal(t, 204, status)
+	require.Less(t, time.Since(began), 10*time.Second)
+	p.must(0, "POST", "/api/v1/system/maintenance/pop", `{"enabled":false}`)
+	p.within(limit, "the other broker does not deliver again", func() bool {
+		status, _ := p.do(1, "GET", "/api/v1/pop/queue/q?consumerGroup=later", "")
+		return status == 200
+	})
+}
+
+func TestSeekBackReachesConsumersOfEveryBroker(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.must(0, "POST", "/api/v1/push", `{"items":[{"queue":"q","transactionId":"a","payload":1},{"queue":"q","transactionId":"b","payload":2}]}`)
+	const pop = "/api/v1/pop/queue/q?consumerGroup=g&autoAck=true"
+	p.must(1, "GET", pop, "")
+	for broker := range p.urls {
+		status, _ := p.do(broker, "GET", pop, "")
+		require.Equal(t, 204, status)
+	}
+	p.must(0, "POST", "/api/v1/consumer-groups/g/queues/q/seek", `{"timestamp":"1970-01-01T00:00:00Z"}`)
+	status, popped := p.do(0, "GET", pop+"&batch=1", "")
+	require.Equal(t, 200, status, "the broker that was asked delivers at once")
+	require.Len(t, popped["messages"], 1)
+	p.within(5*time.Second, "the other broker does not see what the seek made readable", func() bool {
+		status, _ := p.do(1, "GET", pop, "")
+		return status == 200
+	})
+	p.must(0, "DELETE", "/api/v1/consumer-groups/g", "")
+	p.within(5*time.Second, "a deleted group is not a new one", func() bool {
+		status, _ := p.do(1, "GET", pop+"&batch=2", "")
+		return status == 200
+	})
+}
+
+func TestRedriveRunsInTheBackgroundAndReachesConsumers(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	const n = 60
+	var items, acks []string
+	for i := range n {
+		items = append(items, fmt.Sprintf(`{"queue":"q","transactionId":"m%d","payload":{"n":%d}}`, i, i))
+	}
+	p.must(0, "POST", "/api/v1/push", `{"items":[`+strings.Join(items, ",")+`]}`)
+	for i := range n {
+		popped := p.must(0, "GET", "/api/v1/pop/queue/q?consumerGroup=g&batch=1", "")
+		acks = append(acks, "m"+fmt.Sprint(i))
+		status, _ := p.do(0, "POST", "/api/v1/ack", fmt.Sprintf(`{"transactionId":%q,"partitionId":%q,"leaseId":%q,"consumerGroup":"g","status":"dlq","error":"disk full on node %d"}`,
+			acks[i], popped["partitionId"], popped["leaseId"], i))
+		require.Equal(t, 200, status)
+	}
+	require.EqualValues(t, n, p.must(1, "GET", "/api/v1/dlq/count", "")["count"])
+	groups := p.must(1, "GET", "/api/v1/dlq/shapes", "")["groups"].([]any)
+	require.Len(t, groups, 1, "the errors differ in a number only")
+	dry := p.must(1, "POST", "/api/v1/dlq/tasks", `{"kind":"redrive","filter":{"queue":"q"},"dryRun":true}`)
+	require.EqualValues(t, n, dry["total"])
+	task := p.must(1, "POST", "/api/v1/dlq/tasks", `{"kind":"redrive","filter":{"queue":"q"}}`)
+	p.within(15*time.Second, "the task does not end", func() bool {
+		return p.must(0, "GET", fmt.Sprintf("/api/v1/dlq/tasks/%s", task["id"]), "")["state"] == "done"
+	})
+	require.EqualValues(t, 0, p.must(1, "GET", "/api/v1/dlq/count", "")["count"])
+	popped := p.must(1, "GET", "/api/v1/pop/queue/q?consumerGroup=g&batch=1000&autoAck=true", "")
+	messages := popped["messages"].([]any)
+	require.Len(t, messages, n)
+	for i, m := range messages {
+		require.EqualValues(t, i, m.(map[string]any)["data"].(map[string]any)["n"])
+	}
+}
