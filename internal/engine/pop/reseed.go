@@ -16,7 +16,7 @@ const (
 	// walkPage is how many pending partitions one statement of a reseed lists, walkPages how many such statements one background
 	// walk makes.
 	walkPage, walkPages = 10_000, 200
-	// walkTick is how often rings are looked through for those that are due, walkers how many are walked at a time.
+	// walkTick is the longest time between two looks at which rings are due, walkers how many are walked at a time.
 	walkTick, walkers = 2 * time.Second, 4
 )
 
@@ -27,7 +27,7 @@ func (s *Server) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	tick := time.NewTicker(walkTick)
+	tick := time.NewTicker(min(walkTick, s.hot.Reseed()/4))
 	defer tick.Stop()
 	for {
 		select {

@@ -132,8 +132,8 @@ func (c *crowd) wakeLocked() {
 	}
 }
 
-// wakeSoon is wake, at most once per CoalesceInterval: the first call after a quiet time passes at once, those that follow are folded
-// into one at the end of the interval.
+// wakeSoon is wake for what comes in a stream. While nobody is on the way or claiming it passes at once; otherwise the work that comes is
+// folded into one wake, at the end of the claim or of CoalesceInterval, and fewer pops get fuller batches.
 func (c *crowd) wakeSoon() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,7 +141,7 @@ func (c *crowd) wakeSoon() {
 		return
 	}
 	since := time.Since(c.newest)
-	if since >= CoalesceInterval {
+	if since >= CoalesceInterval || c.woken == 0 && c.ring.flying.Load() <= 0 {
 		c.newest = time.Now()
 		c.wakeLocked()
 		return

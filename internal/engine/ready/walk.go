@@ -130,6 +130,9 @@ func (r *Ring) force() {
 	r.crowd.wakeAll()
 }
 
+// Reseed is how old the database's word may get.
+func (l *HotList) Reseed() time.Duration { return l.cfg.Reseed }
+
 // DueWalks returns the rings that the background should reseed: their time has come, and they have a consumer that waits or has come
 // since the last walk.
 func (l *HotList) DueWalks() []*Ring {
