@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -230,4 +232,33 @@ func TestStreamRegistryAndState(t *testing.T) {
 	require.Empty(t, keys(tenant, ""))
 	same := register(tenant, `{"name":"n","source_queue":"q","config_hash":"b","reset":true}`)
 	require.Equal(t, false, same["reset"], "the same shape keeps its state")
+}
+
+// Of many first registrations at once one makes the query, and the others are judged by its shape.
+func TestStreamRegistrationsAtOnce(t *testing.T) {
+	t.Parallel()
+	db, _ := kolkata(t)
+	var fresh, same, refused atomic.Int64
+	var all sync.WaitGroup
+	for i := range 12 {
+		all.Go(func() {
+			answer, err := db.RegisterStreamQuery(context.Background(), pg.DefaultTenant,
+				json.RawMessage(fmt.Sprintf(`{"name":"n","source_queue":"q","config_hash":"shape %d"}`, i%2)))
+			var result struct{ Success, Fresh bool }
+			if err != nil || json.Unmarshal(answer, &result) != nil {
+				t.Errorf("register: %s %v", answer, err)
+				return
+			}
+			switch {
+			case result.Fresh:
+				fresh.Add(1)
+			case result.Success:
+				same.Add(1)
+			default:
+				refused.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, []int64{1, 5, 6}, []int64{fresh.Load(), same.Load(), refused.Load()})
 }

@@ -74,6 +74,39 @@ BEGIN
     r_hi := v_b;
 END $$;
 
+-- log_message_frames_v1: the messages of one sidecar row that match, newest first, at most p_need.
+--   p_below  only offsets below it, NULL is all; the rest as log_message_scan_v1
+-- A function of its own so that its plan is kept: it runs once per segment of a page. Locks: none. Called by: log_message_scan_v1.
+CREATE OR REPLACE FUNCTION queen.log_message_frames_v1(
+    p_pid UUID, p_base BIGINT, p_status TEXT, p_group TEXT, p_hash BYTEA, p_below BIGINT, p_need INTEGER)
+RETURNS TABLE (r_off BIGINT, r_hash BYTEA)
+LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+AS $$
+BEGIN
+    IF p_status IS NULL THEN
+        RETURN QUERY
+        SELECT p_base + u.idx, u.h
+          FROM (SELECT x.hashes || ''::BYTEA AS hashes FROM queen.log_txns x
+                 WHERE x.partition_id = p_pid AND x.base_offset = p_base OFFSET 0) x
+         CROSS JOIN LATERAL queen.log_unnest_hashes(x.hashes) u
+         WHERE (p_hash IS NULL OR u.h = p_hash) AND (p_below IS NULL OR p_base + u.idx < p_below)
+         ORDER BY u.idx DESC
+         LIMIT p_need;
+    ELSE
+        RETURN QUERY
+        SELECT p_base + u.idx, u.h
+          FROM (SELECT x.hashes || ''::BYTEA AS hashes FROM queen.log_txns x
+                 WHERE x.partition_id = p_pid AND x.base_offset = p_base OFFSET 0) x
+         CROSS JOIN LATERAL queen.log_unnest_hashes(x.hashes) u
+         CROSS JOIN LATERAL queen.log_message_state_v1(p_pid, p_base + u.idx, p_group) s
+         WHERE (p_hash IS NULL OR u.h = p_hash) AND (p_below IS NULL OR p_base + u.idx < p_below) AND s.r_status = p_status
+         ORDER BY u.idx DESC
+         LIMIT p_need;
+    END IF;
+END $$;
+
 -- log_message_scan_v1: the newest p_need messages that match, by (created_at, partition id, offset) descending.
 --   p_from, p_to      created_at in [p_from, p_to)
 --   p_status, p_group see log_message_state_v1; NULL is all
@@ -139,15 +172,9 @@ BEGIN
              ORDER BY t.created_at DESC, p.id DESC, t.base_offset DESC
         LOOP
             FOR v_row IN
-                SELECT v_seg.base_offset + u.idx AS off, u.h
-                  FROM (SELECT x.hashes || ''::BYTEA AS hashes FROM queen.log_txns x
-                         WHERE x.partition_id = v_seg.id AND x.base_offset = v_seg.base_offset OFFSET 0) x
-                 CROSS JOIN LATERAL queen.log_unnest_hashes(x.hashes) u
-                 WHERE (p_hash IS NULL OR u.h = p_hash)
-                   AND (p_after_at IS NULL OR (v_seg.created_at, v_seg.id, v_seg.base_offset + u.idx) < (p_after_at, p_after_pid, p_after_off))
-                   AND (p_status IS NULL OR p_status = (SELECT s.r_status FROM queen.log_message_state_v1(v_seg.id, v_seg.base_offset + u.idx, p_group) s))
-                 ORDER BY u.idx DESC
-                 LIMIT v_left
+                SELECT f.r_off AS off, f.r_hash AS h
+                  FROM queen.log_message_frames_v1(v_seg.id, v_seg.base_offset, p_status, p_group, p_hash,
+                           CASE WHEN v_seg.created_at = p_after_at AND v_seg.id = p_after_pid THEN p_after_off END, v_left) f
             LOOP
                 r_pid := v_seg.id;
                 r_base := v_seg.base_offset;
@@ -338,6 +365,7 @@ $$;
 
 GRANT EXECUTE ON FUNCTION queen.log_message_state_v1(UUID, BIGINT, TEXT) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_txns_range_v1(UUID, BIGINT, BIGINT, TIMESTAMPTZ, TIMESTAMPTZ) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_message_frames_v1(UUID, BIGINT, TEXT, TEXT, BYTEA, BIGINT, INTEGER) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_message_scan_v1(UUID[], TEXT, TIMESTAMPTZ, TIMESTAMPTZ, TEXT, TEXT, BYTEA, TIMESTAMPTZ, UUID, BIGINT, INTEGER) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.list_messages_v1(JSONB) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.get_message_detail_v1(UUID, BYTEA, BIGINT, UUID) TO PUBLIC;
