@@ -51,7 +51,7 @@ DECLARE
     v_queue   UUID;
     v_delay   INTEGER;
     v_window  INTEGER;
-    v_took    INTEGER[] := '{}';
+    v_took    INTEGER[] := '{}'::INTEGER[];
     v_tried   INTEGER := COALESCE(array_length(p_partitions, 1), 0);
     v_new     UUID[];
     v_pids    UUID[];
