@@ -53,7 +53,9 @@ func (l *Leader) Lead(ctx context.Context, f func(context.Context) error) (led b
 		return false, fmt.Errorf("compete for lock %d: %w", l.lock, err)
 	}
 	limited, cancel := context.WithTimeout(ctx, l.db.options.StatementTimeout)
-	err = l.conn.QueryRow(limited, `SELECT pg_catalog.pg_try_advisory_xact_lock($1::bigint)`, l.lock).Scan(&led)
+	// The simple protocol ends its portal with the statement; the extended one would keep its snapshot for as long as the leader
+	// works, and hold back every vacuum.
+	err = l.conn.QueryRow(limited, `SELECT pg_catalog.pg_try_advisory_xact_lock($1)`, pgx.QueryExecModeSimpleProtocol, l.lock).Scan(&led)
 	cancel()
 	if err == nil && led {
 		return true, l.guard(ctx, f)

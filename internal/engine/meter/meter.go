@@ -157,7 +157,7 @@ func (m *Meter) Forget(queue *Queue) {
 }
 
 func (m *Meter) shard(k key) *shard {
-	return &m.shards[maphash.Comparable(m.seed, k)%shards]
+	return &m.shards[(maphash.String(m.seed, k.name)+uint64(k.tenant[15]))%shards]
 }
 
 // queue returns the figures of a queue, nil when there are too many queues.
