@@ -34,20 +34,20 @@ func TestLoop(t *testing.T) {
 	t.Run("KeepsTimeFromTheStartOfAPass", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			passes := 0
+			var passes atomic.Int64
 			l := newLoop("x", 10*time.Second, time.Second, quiet, func(context.Context) error {
-				passes++
+				passes.Add(1)
 				time.Sleep(5 * time.Second)
 				return nil
 			})
 			running(t, l)
-			require.Zero(t, passes)
+			require.Zero(t, passes.Load())
 			time.Sleep(time.Second)
 			synctest.Wait()
-			require.Equal(t, 1, passes)
+			require.EqualValues(t, 1, passes.Load())
 			time.Sleep(100 * time.Second)
 			synctest.Wait()
-			require.InDelta(t, 11, passes, 1)
+			require.InDelta(t, 11, passes.Load(), 1)
 			require.NoError(t, l.Check(t.Context()))
 		})
 	})
@@ -55,25 +55,25 @@ func TestLoop(t *testing.T) {
 	t.Run("APassLongerThanTheIntervalIsFollowedByAPause", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			passes := 0
+			var passes atomic.Int64
 			l := newLoop("x", time.Second, 0, quiet, func(context.Context) error {
-				passes++
+				passes.Add(1)
 				time.Sleep(2 * time.Second)
 				return nil
 			})
 			running(t, l)
 			time.Sleep(45 * time.Second)
 			synctest.Wait()
-			require.InDelta(t, 20, passes, 1)
+			require.InDelta(t, 20, passes.Load(), 1)
 		})
 	})
 
 	t.Run("FailuresAndPanicsAreRepeatedEverMoreRarely", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			var passes int
+			var passes atomic.Int64
 			l := newLoop("x", time.Second, 0, quiet, func(context.Context) error {
-				if passes++; passes%2 == 0 {
+				if passes.Add(1)%2 == 0 {
 					panic("a fault")
 				}
 				return errors.New("away")
@@ -82,11 +82,11 @@ func TestLoop(t *testing.T) {
 			require.NoError(t, l.Check(t.Context()), "a failure now and then is no news")
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
-			require.Less(t, passes, 25)
-			require.Greater(t, passes, 10)
+			require.Less(t, passes.Load(), int64(25))
+			require.Greater(t, passes.Load(), int64(10))
 			require.ErrorContains(t, l.Check(t.Context()), "x has not succeeded for")
 			status := l.Status()
-			require.EqualValues(t, passes, status.Failures)
+			require.Equal(t, passes.Load(), status.Failures)
 			require.True(t, status.LastSuccess.IsZero())
 		})
 	})
@@ -96,9 +96,9 @@ func TestLoop(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var fails atomic.Bool
 			fails.Store(true)
-			passes := 0
+			var passes atomic.Int64
 			l := newLoop("x", time.Second, 0, quiet, func(context.Context) error {
-				passes++
+				passes.Add(1)
 				if fails.Load() {
 					return errors.New("away")
 				}
@@ -109,10 +109,10 @@ func TestLoop(t *testing.T) {
 			fails.Store(false)
 			time.Sleep(2 * time.Minute)
 			synctest.Wait()
-			passes = 0
+			passes.Store(0)
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
-			require.InDelta(t, 10, passes, 2)
+			require.InDelta(t, 10, passes.Load(), 2)
 			require.NoError(t, l.Check(t.Context()))
 		})
 	})

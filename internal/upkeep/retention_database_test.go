@@ -207,14 +207,16 @@ func TestHousework(t *testing.T) {
 	c.exec(t, `UPDATE queen.log_partitions SET queue_id = (SELECT id FROM queen.queues WHERE name = 'q'), name = 'letters' WHERE id = $1`, holder)
 	c.exec(t, `INSERT INTO queen.log_dlq (partition_id, consumer_group, "offset", failed_at) VALUES ($1, 'g', 0, now() - interval '2 h'), ($1, 'g', 1, now())`, holder)
 	c.exec(t, `INSERT INTO queen.message_traces (transaction_id, data, created_at) VALUES ('old', '{}', now() - interval '8 d'), ('new', '{}', now())`)
+	c.exec(t, `INSERT INTO queen.hotlist_repairs (tenant_id, created_at) VALUES ($1, now() - interval '2 h'), ($1, now())`, pg.DefaultTenant)
 	c.cycle(t)
+	require.EqualValues(t, 1, c.number(t, `SELECT count(*) FROM queen.hotlist_repairs`))
 	require.Zero(t, c.number(t, `SELECT count(*) FROM queen.log_partitions WHERE id = $1`, dead), "emptied, unused and removed in one cycle")
 	require.Zero(t, c.number(t, `SELECT count(*) FROM queen.log_txns WHERE partition_id = $1`, dead))
 	require.EqualValues(t, 1, c.number(t, `SELECT count(*) FROM queen.log_dlq`))
 	require.EqualValues(t, 1, c.number(t, `SELECT count(*) FROM queen.message_traces`))
 	stats := c.retention.Stats()
 	require.Equal(t, []int64{1, 1}, []int64{stats.Partitions, stats.DeadLetters})
-	require.EqualValues(t, 1, stats.MetricRows)
+	require.EqualValues(t, 2, stats.MetricRows)
 }
 
 // A database whose writers did not know the watermarks is healed by the walk, and what was hidden is deleted.

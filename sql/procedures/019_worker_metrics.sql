@@ -255,8 +255,25 @@ BEGIN
                  GROUP BY 1) b), '[]');
 END $$;
 
+-- series_queues_v1: the queues of a tenant that a series over many queues shows: at most 200, those with the most messages popped
+-- and pushed in the range; a queue asked for by name is always shown. 5,000 queues times 60 minutes would be 120 MB of JSON.
+CREATE OR REPLACE FUNCTION queen.series_queues_v1(p_from TIMESTAMPTZ, p_to TIMESTAMPTZ, p_queue_name TEXT, p_tenant UUID)
+RETURNS UUID[]
+LANGUAGE sql STABLE
+AS $$
+    SELECT COALESCE(array_agg(x.queue_id), '{}')
+      FROM (SELECT m.queue_id
+              FROM queen.queue_lag_metrics m
+              JOIN queen.queues q ON q.id = m.queue_id
+             WHERE m.bucket_time >= p_from AND m.bucket_time <= p_to AND q.tenant_id = p_tenant
+               AND (COALESCE(p_queue_name, '') = '' OR q.name = p_queue_name)
+             GROUP BY m.queue_id
+             ORDER BY sum(m.pop_count + m.push_message_count) DESC, m.queue_id
+             LIMIT 200) x
+$$;
+
 -- get_queue_lag_v1: age of messages when they were popped: [{queueName,popCount,avgLagMs|null,maxLagMs|null,bucketMinutes,
--- bucketTime}], newest bucket first, then by name; null = no pop was sampled. Locks: none.
+-- bucketTime}], newest bucket first, then by name; null = no pop was sampled. Queues: series_queues_v1. Locks: none.
 CREATE OR REPLACE FUNCTION queen.get_queue_lag_v1(
     p_from TIMESTAMPTZ DEFAULT NULL, p_to TIMESTAMPTZ DEFAULT NULL, p_queue_name TEXT DEFAULT NULL,
     p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
@@ -277,8 +294,8 @@ BEGIN
                        max(m.max_lag_ms) FILTER (WHERE m.lag_count > 0) AS max_lag
                   FROM queen.queue_lag_metrics m
                   JOIN queen.queues q ON q.id = m.queue_id
-                 WHERE m.bucket_time >= v_from AND m.bucket_time <= v_to AND q.tenant_id = p_tenant
-                   AND (COALESCE(p_queue_name, '') = '' OR q.name = p_queue_name)
+                 WHERE m.bucket_time >= v_from AND m.bucket_time <= v_to
+                   AND m.queue_id = ANY (queen.series_queues_v1(v_from, v_to, p_queue_name, p_tenant))
                  GROUP BY 1, 2) b), '[]');
 END $$;
 
@@ -321,9 +338,10 @@ AS $$
 $$;
 
 -- cleanup_worker_metrics_v1: delete what is older than p_retention_days (less than 1 acts as 1): at most p_max_rows rows of each
--- of the tables of this file, system metrics, retention history and traces. The caller repeats while a count reaches p_max_rows.
+-- of the tables of this file, system metrics, retention history and traces; and repair markers that every broker has read, which
+-- are those older than an hour. The caller repeats while a count reaches p_max_rows.
 -- Returns {"deletedMetrics","deletedLagMetrics","deletedParkedReplica","deletedRetentionHistory","deletedSystemMetrics",
--- "deletedTraces"}. Locks: the deleted rows. Called by: retention phase 5.
+-- "deletedTraces","deletedRepairMarkers"}. Locks: the deleted rows. Called by: retention phase 5.
 DROP FUNCTION IF EXISTS queen.cleanup_worker_metrics_v1(INTEGER);
 CREATE OR REPLACE FUNCTION queen.cleanup_worker_metrics_v1(p_retention_days INTEGER DEFAULT 7, p_max_rows INTEGER DEFAULT 10000)
 RETURNS JSONB
@@ -338,6 +356,7 @@ DECLARE
     v_history   INT;
     v_system    INT;
     v_traces    INT;
+    v_repairs   INT;
 BEGIN
     DELETE FROM queen.worker_metrics w
      WHERE w.ctid = ANY (ARRAY(SELECT x.ctid FROM queen.worker_metrics x WHERE x.bucket_time < v_before LIMIT v_rows));
@@ -357,9 +376,13 @@ BEGIN
     DELETE FROM queen.message_traces t
      WHERE t.id = ANY (ARRAY(SELECT x.id FROM queen.message_traces x WHERE x.created_at < v_before LIMIT v_rows));
     GET DIAGNOSTICS v_traces = ROW_COUNT;
+    DELETE FROM queen.hotlist_repairs r
+     WHERE r.id = ANY (ARRAY(SELECT x.id FROM queen.hotlist_repairs x WHERE x.created_at < clock_timestamp() - interval '1 hour' LIMIT v_rows));
+    GET DIAGNOSTICS v_repairs = ROW_COUNT;
     RETURN jsonb_build_object(
         'deletedMetrics', v_metrics, 'deletedLagMetrics', v_lag, 'deletedParkedReplica', v_parked,
-        'deletedRetentionHistory', v_history, 'deletedSystemMetrics', v_system, 'deletedTraces', v_traces);
+        'deletedRetentionHistory', v_history, 'deletedSystemMetrics', v_system, 'deletedTraces', v_traces,
+        'deletedRepairMarkers', v_repairs);
 END $$;
 
 -- get_system_overview_v3: one look at everything a tenant has.
@@ -512,16 +535,17 @@ BEGIN
 
     SELECT COALESCE(jsonb_agg(jsonb_build_object(
                'id', q.id, 'name', q.name, 'namespace', q.namespace, 'task', q.task, 'partitions', s.child_count,
-               'totalConsumed', c.consumed, 'pending', s.pending_messages, 'processing', s.processing_messages,
+               'totalConsumed', COALESCE(c.consumed, 0), 'pending', s.pending_messages, 'processing', s.processing_messages,
                'completed', s.completed_messages, 'dlq', s.dead_letter_messages) ORDER BY q.name, q.id), '[]')
       INTO v_queues
-      FROM queen.queues q
-      JOIN queen.stats s ON s.stat_type = 'queue' AND s.stat_key = q.id::text AND s.total_messages > 0
-     CROSS JOIN LATERAL (SELECT COALESCE(sum(x.total_consumed), 0) AS consumed
-                           FROM queen.log_partitions p
-                           JOIN queen.log_consumers x ON x.partition_id = p.id
-                          WHERE p.queue_id = q.id) c
-     WHERE q.id = ANY (v_ids);
+      FROM queen.stats s
+      JOIN queen.queues q ON q.id = s.queue_id
+      LEFT JOIN (SELECT p.queue_id, sum(x.total_consumed) AS consumed
+                   FROM queen.log_partitions p
+                   JOIN queen.log_consumers x ON x.partition_id = p.id
+                  WHERE p.queue_id = ANY (v_ids)
+                  GROUP BY 1) c ON c.queue_id = s.queue_id
+     WHERE s.stat_type = 'queue' AND s.total_messages > 0 AND s.queue_id = ANY (v_ids);
 
     SELECT COALESCE(sum(s.total_messages), 0) AS total, COALESCE(sum(s.completed_messages), 0) AS completed,
            COALESCE(sum(GREATEST(s.pending_messages - s.processing_messages, 0)), 0) AS pending,
@@ -678,7 +702,9 @@ BEGIN
                       FROM queen.queue_lag_metrics m
                       JOIN queen.queues q ON q.id = m.queue_id
                      WHERE m.bucket_time >= v_from AND m.bucket_time <= v_to AND q.tenant_id = v_tenant
-                     GROUP BY 1) l), '[]'),
+                     GROUP BY 1
+                     ORDER BY 2 DESC, 1
+                     LIMIT 200) l), '[]'),
         'summary', (
             SELECT jsonb_build_object(
                        'totalPushMessages', s.total_push_messages, 'totalPopMessages', s.total_pop_messages,
@@ -691,7 +717,8 @@ END $$;
 
 -- get_queue_ops_v1: what happened to each queue per bucket, oldest first.
 --   p_filters  from, to, queue, _tenant
--- parkedCount is the average over the minutes of a bucket, also those in which nobody was parked. Locks: none.
+-- parkedCount is the average over the minutes of a bucket, also those in which nobody was parked. Queues: series_queues_v1.
+-- Locks: none.
 CREATE OR REPLACE FUNCTION queen.get_queue_ops_v1(p_filters JSONB DEFAULT '{}')
 RETURNS JSONB
 LANGUAGE plpgsql STABLE
@@ -704,6 +731,7 @@ DECLARE
     v_seconds NUMERIC := v_minutes * 60;
     v_tenant  UUID := COALESCE(NULLIF(p_filters ->> '_tenant', '')::uuid, '00000000-0000-0000-0000-000000000001');
     v_queue   TEXT := COALESCE(p_filters ->> 'queue', '');
+    v_ids     UUID[] := queen.series_queues_v1(v_from, v_to, v_queue, v_tenant);
     v_series  JSONB;
     v_names   JSONB;
 BEGIN
@@ -728,7 +756,7 @@ BEGIN
                    round(sum(m.parked_count)::numeric / v_minutes, 2) AS parked
               FROM queen.queue_lag_metrics m
               JOIN queen.queues q ON q.id = m.queue_id
-             WHERE m.bucket_time >= v_from AND m.bucket_time <= v_to AND q.tenant_id = v_tenant AND (v_queue = '' OR q.name = v_queue)
+             WHERE m.bucket_time >= v_from AND m.bucket_time <= v_to AND m.queue_id = ANY (v_ids)
              GROUP BY 1, 2) b;
     RETURN jsonb_build_object(
         'timeRange', jsonb_build_object('from', queen.iso_ms_v1(v_from), 'to', queen.iso_ms_v1(v_to)),
@@ -770,6 +798,7 @@ END $$;
 GRANT EXECUTE ON FUNCTION queen.iso_s_v1(TIMESTAMPTZ) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.series_bucket_minutes_v1(TIMESTAMPTZ, TIMESTAMPTZ) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.series_bucket_v1(TIMESTAMPTZ, INTEGER) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.series_queues_v1(TIMESTAMPTZ, TIMESTAMPTZ, TEXT, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.get_worker_throughput_v1(TIMESTAMPTZ, TIMESTAMPTZ, INTEGER) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.get_queue_lag_v1(TIMESTAMPTZ, TIMESTAMPTZ, TEXT, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.get_worker_health_v1(TIMESTAMPTZ, TIMESTAMPTZ) TO PUBLIC;

@@ -25,15 +25,15 @@ type tallied struct {
 // fewQueues is how many queues a request may name before counting it takes memory from the heap.
 const fewQueues = 4
 
-// of returns the entry of a name, which is usually that of the item before.
-func (t *tally) of(name string) int {
-	for i := len(*t) - 1; i >= 0; i-- {
-		if (*t)[i].name == name {
-			return i
+// of returns the entry of a name, which is usually that of the item before, and the tally that holds it. It is returned and not
+// changed in place, so that small tallies stay on the stack.
+func (t tally) of(name string) (tally, int) {
+	for i := len(t) - 1; i >= 0; i-- {
+		if t[i].name == name {
+			return t, i
 		}
 	}
-	*t = append(*t, tallied{name: name})
-	return len(*t) - 1
+	return append(t, tallied{name: name}), len(t)
 }
 
 // pusher is the part of the engine that stores messages.
@@ -56,7 +56,8 @@ func (p *Pusher) Push(ctx context.Context, r push.Request) ([]push.Verdict, erro
 	var buffer [fewQueues]tallied
 	queues := tally(buffer[:0])
 	for i := range r.Items {
-		at := queues.of(r.Items[i].Queue)
+		var at int
+		queues, at = queues.of(r.Items[i].Queue)
 		if i < len(verdicts) && (verdicts[i].Status == push.StatusQueued || verdicts[i].Status == push.StatusBuffered) {
 			queues[at].ok++
 		}
@@ -149,7 +150,8 @@ func (a *Acker) Ack(ctx context.Context, tenant uuid.UUID, group string, items [
 	var buffer [fewQueues]tallied
 	queues, deadLetters := tally(buffer[:0]), int64(0)
 	for i := range results {
-		at := queues.of(results[i].Queue)
+		var at int
+		queues, at = queues.of(results[i].Queue)
 		queues[at].n++
 		if results[i].Success && i < len(items) && ack.Status(items[i].Status) == ack.Completed {
 			queues[at].ok++
@@ -208,7 +210,8 @@ func (t *Transactor) Run(ctx context.Context, tenant uuid.UUID, operations []tra
 		}
 		switch op := operations[i]; {
 		case op.Push != nil:
-			at := queues.of(op.Push.Queue)
+			var at int
+			queues, at = queues.of(op.Push.Queue)
 			if !result.Duplicate {
 				queues[at].ok++
 			}
