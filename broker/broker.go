@@ -31,7 +31,14 @@ func LoadConfig(lookup func(name string) (value string, set bool), names []strin
 	if err != nil {
 		home = "" // only the default of one setting depends on it, and says so
 	}
-	return config.Load(lookup, names, config.ThisMachine(os.Geteuid() == 0, home))
+	cfg, err := config.Load(lookup, names, config.ThisMachine(os.Geteuid() == 0, home))
+	if err != nil {
+		return nil, err
+	}
+	if err := checkTrust(cfg); err != nil {
+		return nil, err
+	}
+	return cfg, nil
 }
 
 // NewLogger writes events to w in the form and from the level on that cfg asks for.
@@ -80,7 +87,11 @@ func (b *Broker) URL() string {
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	return "http://" + net.JoinHostPort(host, port)
+	scheme := "http://"
+	if b.cfg.TLS.Cert != "" {
+		scheme = "https://"
+	}
+	return scheme + net.JoinHostPort(host, port)
 }
 
 // privateStopTimeout is how long the private server may take for its shutdown checkpoint.
@@ -93,6 +104,11 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 		return errors.New("this broker has run already: make a new one")
 	}
 	b.reportSettings(ctx)
+	trusted, err := newTrust(&b.cfg, b.log)
+	if err != nil {
+		return err
+	}
+	trusted.report(ctx, &b.cfg, b.log)
 	private, connString, err := b.startDatabase(ctx)
 	if err != nil {
 		return endedBy(ctx, err)
@@ -109,13 +125,16 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 	}
 	db, err := pg.Open(ctx, pg.Options{
 		ConnString: connString, MaxConns: b.cfg.Database.PoolSize, StatementTimeout: b.cfg.Database.StatementTimeout,
-		ApplicationName: "queen " + b.cfg.Server.ServerID, Logger: b.log,
+		ApplicationName: "queen " + b.cfg.Server.ServerID, Logger: b.log, RootCertificates: b.cfg.Database.SSLRootCert,
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, pg.ErrRootCertificates):
+		return fmt.Errorf("PG_SSL_ROOT_CERT: %w", err)
+	case err != nil:
 		return fmt.Errorf("%s: %w", b.databaseVariable(), err)
 	}
 	defer db.Close()
-	return b.serve(ctx, db, private)
+	return b.serve(ctx, db, private, trusted)
 }
 
 // startDatabase starts the private PostgreSQL unless a database is configured, and returns how to connect.
@@ -141,8 +160,8 @@ func (b *Broker) databaseVariable() string {
 }
 
 // serve runs the parts that need a pool, and stops them.
-func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server) error {
-	engine, err := b.newEngine(db)
+func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, trusted trust) error {
+	engine, err := b.newEngine(db, trusted)
 	if err != nil {
 		return err
 	}
@@ -151,6 +170,14 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server) 
 		return err
 	}
 	server := b.newHTTPServer(engine)
+	if b.cfg.TLS.Cert != "" {
+		source, err := b.newCertificateSource()
+		if err != nil {
+			_ = listener.Close()
+			return err
+		}
+		server.TLSConfig = source.tlsConfig()
+	}
 
 	// running ends with ctx, or with the first part that fails: its error is then the cause. background outlives it, because
 	// requests in flight need the engine until they are answered.
@@ -168,7 +195,10 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server) 
 	}
 	start("push", func() error { return engine.pusher.Run(background) })
 	start("ack", func() error { return engine.acker.Run(background) })
-	start("http server", func() error { return ignoreClosed(server.Serve(listener)) })
+	start("http server", func() error { return ignoreClosed(serveOn(server, listener)) })
+	if trusted.verifier != nil {
+		start("token keys", func() error { return trusted.verifier.Run(background) })
+	}
 	if private != nil {
 		start("database", func() error { return watch(background, private) })
 	}

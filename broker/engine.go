@@ -23,7 +23,9 @@ import (
 	"queenmq/internal/engine/stream"
 	"queenmq/internal/engine/transaction"
 	"queenmq/internal/pg"
+	"queenmq/internal/secret"
 	"queenmq/internal/telemetry"
+	"queenmq/internal/tenant"
 	"queenmq/internal/upkeep"
 )
 
@@ -40,10 +42,21 @@ type engine struct {
 }
 
 // newEngine constructs the parts in the order in which they need each other.
-func (b *Broker) newEngine(db *pg.DB) (*engine, error) {
+func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 	packer, err := segment.NewPacker(b.cfg.Push.ZstdLevel)
 	if err != nil {
 		return nil, fmt.Errorf("QUEEN_V2_ZSTD_LEVEL: %w", err)
+	}
+
+	// Interfaces that hold nothing, not nil pointers: the parts ask whether there is a key.
+	var sealer push.Sealer
+	var opener pop.Opener
+	if trusted.ring != nil {
+		sealer, opener = trusted.ring, secret.Reader{Ring: trusted.ring}
+	}
+	var tokens api.Verifier
+	if trusted.verifier != nil {
+		tokens = trusted.verifier
 	}
 
 	slots := admission.New(admission.Config{
@@ -59,7 +72,7 @@ func (b *Broker) newEngine(db *pg.DB) (*engine, error) {
 	}
 	pusher := push.New(push.Config{
 		Shards: b.cfg.Push.Shards, MaxInFlight: b.cfg.Push.MaxInflight, BundleMax: b.cfg.Push.BundleMax, Hold: b.cfg.Push.Hold,
-		Packer: packer, Logger: b.log, Verifier: verifier,
+		Packer: packer, Logger: b.log, Verifier: verifier, Sealer: sealer,
 	}, db, slots, func(tenant uuid.UUID, queue, partition string, _ uuid.UUID, n int) {
 		gates.Stored(tenant, queue, partition, n)
 	})
@@ -71,10 +84,12 @@ func (b *Broker) newEngine(db *pg.DB) (*engine, error) {
 			Initial: b.cfg.Pop.WaitInitialInterval, Threshold: b.cfg.Pop.WaitBackoffThreshold,
 			Multiplier: b.cfg.Pop.WaitBackoffMultiplier, Max: b.cfg.Pop.WaitMaxInterval,
 		},
-		Paused: flags.PopsPaused, Log: b.log,
+		Paused: flags.PopsPaused, Log: b.log, Opener: opener, Sniff: b.cfg.Secrets.Sniff,
 		Delivered: func(d pop.Delivery) { acker.Delivered(ack.Delivery(d)) },
 	}, db, gates, slots)
-	transactor := transaction.New(transaction.Config{Packer: packer}, db, acker, gates, slots)
+	transactor := transaction.New(transaction.Config{
+		Packer: packer, Encryption: transaction.Encryption{Demanded: pusher.Encrypts, Forget: pusher.ForgetQueue, Sealer: sealer},
+	}, db, acker, gates, slots)
 
 	counted := meter.New()
 	redrives := replay.NewRunner(b.cfg.Server.ServerID+" "+segment.NewID().String(), packer, db, gates, slots, flags.PushesPaused)
@@ -82,9 +97,11 @@ func (b *Broker) newEngine(db *pg.DB) (*engine, error) {
 
 	handler := api.New(api.Config{
 		MaxBodyBytes: b.cfg.Server.MaxBodyBytes, PopTimeout: b.cfg.Pop.DefaultTimeout, Version: Version(), ServerID: b.cfg.Server.ServerID, Log: b.log,
+		Tenancy: b.cfg.Tenancy.Header, Origins: b.cfg.Tenancy.Origins(),
+		Limits: tenant.Limits{Rate: b.cfg.Tenancy.Rate, Burst: b.cfg.Tenancy.Burst, Parked: b.cfg.Tenancy.MaxParked},
 	}, api.Deps{
 		Pusher: counted.Pusher(pusher), Popper: counted.Popper(popper), Acker: counted.Acker(acker), Transactor: counted.Transactor(transactor),
-		Store:   db,
+		Store: db, Verifier: tokens,
 		Browser: browse.New(db), Replayer: replay.New(packer, db, gates, slots),
 		Streamer: stream.New(stream.Config{Packer: packer}, db, gates, slots), Flags: flags,
 		Ready:    append([]api.Check{{Name: "schema", Run: b.checkStarted}}, loops.checks()...),
@@ -138,7 +155,7 @@ func (b *Broker) newGates() *ready.Gates {
 
 // ackConfig puts the settings of acknowledgements in the form of their room, where negative is off.
 func (b *Broker) ackConfig() ack.Config {
-	cfg := ack.Config{RegistryBytes: int64(b.cfg.Ack.RegistryMB) << 20, Shards: b.cfg.Ack.Shards, Log: b.log}
+	cfg := ack.Config{Tenancy: b.cfg.Tenancy.Header, RegistryBytes: int64(b.cfg.Ack.RegistryMB) << 20, Shards: b.cfg.Ack.Shards, Log: b.log}
 	if !b.cfg.Ack.Registry {
 		cfg.RegistryBytes = -1
 	}

@@ -39,10 +39,19 @@ func (b *Broker) newHTTPServer(e *engine) *http.Server {
 		ErrorLog: telemetry.ServerErrorLog(b.log), Protocols: new(http.Protocols),
 	}
 	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetHTTP2(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
 	// Called when the listener is closed: from then on no pop can come that would wait in vain.
 	server.RegisterOnShutdown(e.popper.Stop)
 	return server
+}
+
+// serveOn serves with TLS when the server has certificates.
+func serveOn(server *http.Server, listener net.Listener) error {
+	if server.TLSConfig != nil {
+		return server.ServeTLS(listener, "", "")
+	}
+	return server.Serve(listener)
 }
 
 // drain stops taking requests and waits for those in flight, up to the configured time.

@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"cmd/queen": {"broker", "internal/config"},
 	"broker":    {"internal/...", "sql"},
 
-	"internal/api":    {"internal/engine/...", "internal/pg"},
+	"internal/api":    {"internal/engine/...", "internal/pg", "internal/auth", "internal/tenant"},
 	"internal/upkeep": {"internal/pg", "internal/engine/ready", "internal/engine/admission", "internal/engine/spool", "internal/engine/meter"},
 
 	"internal/engine/meter":       {"internal/engine/push", "internal/engine/pop", "internal/engine/ack", "internal/engine/transaction", "internal/pg"},
@@ -43,6 +43,9 @@ var mayImport = map[string][]string{
 	"internal/engine/admission":   {},
 	"internal/engine/segment":     {},
 
+	"internal/auth":      {},
+	"internal/tenant":    {},
+	"internal/secret":    {},
 	"internal/pg":        {"sql"},
 	"internal/config":    {},
 	"internal/telemetry": {},
@@ -64,7 +67,7 @@ var onlyIn = []struct {
 }{
 	{"github.com/jackc/pgx/v5/...", []string{"internal/pg", "internal/testdb", "bench/...", "test/..."}, "only pg talks to PostgreSQL"},
 	{"database/sql", nil, "pg speaks to PostgreSQL through pgx"},
-	{"net/http", []string{"internal/api", "broker", "examples/...", "bench/...", "test/..."}, "the engine knows no HTTP"},
+	{"net/http", []string{"internal/api", "internal/auth", "broker", "examples/...", "bench/...", "test/..."}, "the engine knows no HTTP"},
 	{"github.com/prometheus/...", []string{"internal/telemetry", "internal/api", "bench/...", "test/..."}, "metrics are gathered in one place"},
 	{"github.com/fergusstrange/embedded-postgres", []string{"internal/localpg"}, "servers are started in one place"},
 	{"testing", []string{"internal/testdb", "test/..."}, "test helpers stay out of the program"},

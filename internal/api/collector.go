@@ -32,6 +32,7 @@ var (
 	ackBatches     = engineDesc("queen_ack_delivered_batches", "Delivered batches remembered until they are acknowledged.")
 	ackBytes       = engineDesc("queen_ack_delivered_batches_bytes", "Memory of the delivered batches remembered.")
 	ackFailures    = engineDesc("queen_ack_flush_failures_total", "Common commits of acknowledgements that failed.")
+	popSealed      = engineDesc("queen_pop_undecryptable_messages_total", "Messages delivered as they are stored because no key opens them.")
 	longPolls      = engineDesc("queen_parked_long_polls", "Long polls that wait for a queue; the queues beyond 1000 are summed up as other.", "queue")
 )
 
@@ -47,7 +48,7 @@ type engineCollector struct{ deps *Deps }
 func (c engineCollector) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range [...]*prometheus.Desc{
 		admissionBudget, admissionInFlight, admissionWaiting, admissionWaits, batchesFired, batchItems, itemsPerBatch, batchRoundTrip,
-		popTargeted, popWildcard, popUndecodable, ackRecognised, ackBatches, ackBytes, ackFailures, longPolls,
+		popTargeted, popWildcard, popUndecodable, popSealed, ackRecognised, ackBatches, ackBytes, ackFailures, longPolls,
 	} {
 		descs <- desc
 	}
@@ -84,6 +85,7 @@ func (c engineCollector) Collect(metrics chan<- prometheus.Metric) {
 		counter(popTargeted, float64(stats.Targeted))
 		counter(popWildcard, float64(stats.Wildcard))
 		counter(popUndecodable, float64(stats.Undecodable))
+		counter(popSealed, float64(stats.Undecryptable))
 	}
 	if c.deps.AckStats != nil {
 		stats := c.deps.AckStats()

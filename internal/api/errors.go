@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // A code names a kind of error for programs. It stands beside the text in every error answer.
@@ -34,7 +35,14 @@ const (
 	codeRequestTimeout      code = "request_timeout"
 	codeBadData             code = "bad_data"
 	codeQueueFull           code = "QUEUE_FULL"
-	codeEncryptionRequired  code = "encryption_required"
+	codeEncryptionRequired  code = "encryption_key_missing"
+	codeInvalidTenant       code = "invalid_tenant"
+	codeAuthRequired        code = "auth_required"
+	codeInvalidToken        code = "invalid_token"
+	codeForbidden           code = "insufficient_permissions"
+	codeAuthKeysUnavailable code = "auth_keys_unavailable"
+	codeRateLimited         code = "rate_limited"
+	codeTooManyParked       code = "too_many_parked_pops"
 	codePoolExhausted       code = "pool_exhausted"
 	codeDatabaseUnavailable code = "database_unavailable"
 	codeTimeout             code = "timeout"
@@ -80,7 +88,14 @@ var errorTable = []errorRow{
 	{codeRequestTimeout, http.StatusRequestTimeout, "the request body did not arrive in time", true, "No byte of the body came for 30 seconds. Send the request again."},
 	{codeBadData, http.StatusBadRequest, "PostgreSQL refused a value of the request", false, "A value cannot be stored or compared, for example a NUL character in a text. Nothing of the request part was done."},
 	{codeQueueFull, http.StatusOK, "queue is full", false, "The queue has reached its `maxSize`. Consume or raise the limit, then push again. In a push answer only the refused items carry it."},
-	{codeEncryptionRequired, http.StatusServiceUnavailable, "the queue demands encryption and this broker has no usable key", true, "Configure the encryption key on every broker. Nothing was stored in plain text."},
+	{codeEncryptionRequired, http.StatusServiceUnavailable, "the queue is encrypted and this broker has no key: set QUEEN_ENCRYPTION_KEY on every broker", true, "Configure the encryption key on every broker. Nothing was stored in plain text, nothing was delivered, nothing stays leased."},
+	{codeInvalidTenant, http.StatusBadRequest, "invalid x-queen-tenant header (must be a UUID)", false, "Send the header once, as a canonical UUID, or not at all for the default tenant."},
+	{codeAuthRequired, http.StatusUnauthorized, "Authentication required", false, "Send `Authorization: Bearer <token>`."},
+	{codeInvalidToken, http.StatusUnauthorized, "Invalid token", false, "The text says what is wrong with the token. Get a new one."},
+	{codeForbidden, http.StatusForbidden, "Insufficient permissions", false, "The token is good and holds none of the roles of the route; docs/http.md lists them."},
+	{codeAuthKeysUnavailable, http.StatusServiceUnavailable, "the keys that tokens are checked with could not be fetched yet", true, "`JWT_JWKS_URL` does not answer. Nothing was done."},
+	{codeRateLimited, http.StatusTooManyRequests, "too many requests for this tenant; repeat after the time in Retry-After", true, "Slow down, or raise `QUEEN_RATE_LIMIT`. Nothing was done."},
+	{codeTooManyParked, http.StatusTooManyRequests, "too many waiting pops for this tenant; repeat later or without wait=true", true, "Use fewer waiting consumers, or raise `QUEEN_MAX_PARKED_POPS`. Nothing was claimed."},
 	{codePoolExhausted, http.StatusInternalServerError, "pool", true, "No database connection was free in time. Repeat; if it persists enlarge the pool or lower the load."},
 	{codeDatabaseUnavailable, http.StatusServiceUnavailable, "the database is unavailable; retry with the same transaction ids", true, "PostgreSQL cannot be reached or refuses writes. A repeated push with the same transaction ids is stored once."},
 	{codeTimeout, http.StatusServiceUnavailable, "the database did not answer within the statement or lock timeout", true, "The statement was cancelled on the server. Repeat; acks and pushes with transaction ids are safe to repeat."},
@@ -105,6 +120,8 @@ type requestError struct {
 	text string
 	// body replaces the usual error object where the contract fixes another shape.
 	body []byte
+	// retryAfter replaces the second that retryable errors ask for.
+	retryAfter time.Duration
 	// cause goes to the log, never to the client.
 	cause error
 }

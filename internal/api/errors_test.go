@@ -35,7 +35,7 @@ func TestEveryErrorBelowHasARow(t *testing.T) {
 	rooms, err := filepath.Glob("../engine/*")
 	require.NoError(t, err)
 	found := 0
-	for _, room := range append(rooms, "../pg") {
+	for _, room := range append(rooms, "../pg", "../auth", "../tenant") {
 		for _, name := range exportedErrors(t, room) {
 			found++
 			require.True(t, known[name], "%s has no row: add it to sentinels or typedErrors", name)

@@ -85,7 +85,7 @@ func (f *world) Extend(_ context.Context, _ uuid.UUID, leaseID string, seconds i
 	return pg.Renewal{}, nil
 }
 
-func (f *world) Run(_ context.Context, _ uuid.UUID, operations []transaction.Operation, leases []string) (transaction.Outcome, error) {
+func (f *world) Run(_ context.Context, _ uuid.UUID, _ string, operations []transaction.Operation, leases []string) (transaction.Outcome, error) {
 	if f.transact != nil {
 		return f.transact(operations, leases)
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"io"
 	"net/http"
 
 	"github.com/google/uuid"
@@ -36,6 +37,9 @@ type cluster struct {
 
 // me tells the dashboard who it acts as.
 func (s *Server) me(w http.ResponseWriter, _ *http.Request) error {
+	if s.deps.Verifier != nil { // the page has no token of its own: who signs people in is the proxy in front
+		return newError(codeAuthRequired, "auth_required")
+	}
 	const local = "local"
 	return writeValue(w, http.StatusOK, identity{
 		UserID: "standalone", TenantSlug: local, IsOperator: true, OperatorEnabled: true, OperatorLive: true,
@@ -47,8 +51,18 @@ func (s *Server) me(w http.ResponseWriter, _ *http.Request) error {
 	})
 }
 
-// login has nothing to ask: it leads back to the start page.
+// loginPage is shown where tokens are asked for.
+const loginPage = `<!doctype html><meta charset="utf-8"><title>Queen</title><p>This broker asks for tokens and has no sign-in of its own. ` +
+	`Sign in at the proxy in front of it, which sends the token along.</p>
+`
+
+// login has nothing to ask: it leads back to the start page, or says where to sign in.
 func (s *Server) login(w http.ResponseWriter, r *http.Request) error {
+	if s.deps.Verifier != nil {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = io.WriteString(w, loginPage) // the client is gone; nothing is left to tell it
+		return nil
+	}
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 	return nil
 }

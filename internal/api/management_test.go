@@ -226,7 +226,7 @@ func TestReplayAnswers(t *testing.T) {
 		{"Moved", replayer{outcome: outcome("moved")}, 200, []string{`"success":true,"queue":"q","partition":"p"`, `"status":"queued"`, `"dlqRowRemoved":true`, `"originalTransactionId":"old"`}},
 		{"DuplicateKeepsTheRow", replayer{outcome: outcome("duplicate")}, 200, []string{`"status":"duplicate"`, `"dlqRowRemoved":false`, `"result":"duplicate"`}},
 		{"Full", replayer{outcome: outcome("full")}, 500, []string{"the message is still in the dead-letter queue", `"code":"QUEUE_FULL"`, `Queue 'q' is full`}},
-		{"EncryptionRequired", replayer{outcome: outcome("config")}, 500, []string{`"code":"encryption_required"`}},
+		{"EncryptionRequired", replayer{outcome: outcome("config")}, 500, []string{`"code":"encryption_key_missing"`}},
 		{"NoPayload", replayer{outcome: outcome(""), err: replay.ErrNoPayload}, 500, []string{"nothing to replay", `"success":false`}},
 		{"Gone", replayer{}, 404, []string{"not found"}},
 		{"DatabaseAway", replayer{err: wrapped(pg.ErrUnavailable)}, 503, []string{`"code":"database_unavailable"`}},

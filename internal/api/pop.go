@@ -52,6 +52,12 @@ func (s *Server) pop(w http.ResponseWriter, r *http.Request, request pop.Request
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
+	if request.Wait {
+		if !s.meter.Park(request.Tenant) {
+			return newError(codeTooManyParked, errorRows[codeTooManyParked].text)
+		}
+		defer s.meter.Unpark(request.Tenant)
+	}
 	result, err := s.claim(r.Context(), request)
 	switch {
 	case err != nil:

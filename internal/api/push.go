@@ -47,7 +47,9 @@ func (s *Server) push(w http.ResponseWriter, r *http.Request) error {
 		return writeJSON(w, http.StatusCreated, []byte("[]"))
 	}
 	s.metrics.pushMessages.Add(int64(len(buffer.items)))
-	verdicts, err := s.deps.Pusher.Push(r.Context(), push.Request{Tenant: tenantOf(r), Items: buffer.items})
+	verdicts, err := s.deps.Pusher.Push(r.Context(), push.Request{
+		Tenant: tenantOf(r), ProducerSub: subjectOf(r), Items: buffer.items,
+	})
 	if err != nil {
 		return err // the pusher may still hold payloads: the buffer is left to the garbage collector
 	}
@@ -56,10 +58,10 @@ func (s *Server) push(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// writeVerdicts renders the answer of a push. When the database was away for every single item, the whole request is
+// writeVerdicts renders the answer of a push. When the database was away, or the key was missing, for every single item, the whole request is
 // answered 503: clients repeat it with the same transaction ids, which stores each message once.
 func (s *Server) writeVerdicts(w http.ResponseWriter, r *http.Request, items []push.Item, verdicts []push.Verdict) error {
-	if err := databaseAway(verdicts); err != nil {
+	if err := failedAltogether(verdicts); err != nil {
 		return err
 	}
 	out := getBuffer()
@@ -77,13 +79,20 @@ func (s *Server) writeVerdicts(w http.ResponseWriter, r *http.Request, items []p
 	return nil
 }
 
-// databaseAway returns the error of the first item when all items failed because the database is unavailable.
-func databaseAway(verdicts []push.Verdict) error {
+// failedAltogether returns the error of the first item when all items failed for the same reason, which lies in this broker and its
+// surroundings and not in the items.
+func failedAltogether(verdicts []push.Verdict) error {
+	reason := code("")
 	for i := range verdicts {
 		v := &verdicts[i]
-		if v.Status != push.StatusFailed || v.Err == nil || classify(v.Err, "").code != codeDatabaseUnavailable {
+		if v.Status != push.StatusFailed || v.Err == nil {
 			return nil
 		}
+		c := classify(v.Err, "").code
+		if c != codeDatabaseUnavailable && c != codeEncryptionRequired || i > 0 && c != reason {
+			return nil
+		}
+		reason = c
 	}
 	return verdicts[0].Err
 }

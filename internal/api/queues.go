@@ -158,7 +158,7 @@ func decodePurge(body []byte) (pg.PurgeOptions, string, error) {
 
 // overview sums up what the broker holds and does.
 func (s *Server) overview(w http.ResponseWriter, r *http.Request) error {
-	return relay(w)(s.deps.Store.SystemOverview(r.Context(), tenantOf(r), false))
+	return relay(w)(s.deps.Store.SystemOverview(r.Context(), tenantOf(r), s.cfg.Tenancy))
 }
 
 func (s *Server) namespaces(w http.ResponseWriter, r *http.Request) error {

@@ -3,12 +3,14 @@ package api
 import (
 	"errors"
 
+	"queenmq/internal/auth"
 	"queenmq/internal/engine/ack"
 	"queenmq/internal/engine/pop"
 	"queenmq/internal/engine/push"
 	"queenmq/internal/engine/replay"
 	"queenmq/internal/engine/segment"
 	"queenmq/internal/pg"
+	"queenmq/internal/tenant"
 )
 
 // A sentinel is an error value of a room below and the code it is answered with.
@@ -42,16 +44,25 @@ var sentinels = []sentinel{
 	{"ack.ErrNotOwned", ack.ErrNotOwned, codeTransactionFailed},
 	{"replay.ErrNoPayload", replay.ErrNoPayload, codeConflict},
 	{"pg.ErrInvalidCursor", pg.ErrInvalidCursor, codeInvalidCursor},
+	{"pop.ErrKeyMissing", pop.ErrKeyMissing, codeEncryptionRequired},
+	{"pg.ErrRootCertificates", pg.ErrRootCertificates, codeInternal},
+	{"auth.ErrRequired", auth.ErrRequired, codeAuthRequired},
+	{"auth.ErrForbidden", auth.ErrForbidden, codeForbidden},
+	{"auth.ErrKeysUnavailable", auth.ErrKeysUnavailable, codeAuthKeysUnavailable},
+	{"tenant.ErrInvalid", tenant.ErrInvalid, codeInvalidTenant},
 	{"pop.ErrUndecodable", pop.ErrUndecodable, codeInternal},
 }
 
 // typedErrors are the exported error types and how classifyTyped answers them.
-var typedErrors = []string{"pg.OptionError", "pg.TransactionError", "push.QueueFullError"}
+var typedErrors = []string{"pg.OptionError", "pg.TransactionError", "push.QueueFullError", "auth.TokenError"}
 
 // classifyTyped answers for errors that carry their own text for the client.
 func classifyTyped(err error) (code, string) {
 	if option, ok := errors.AsType[*pg.OptionError](err); ok {
 		return codeInvalidOption, option.Text
+	}
+	if token, ok := errors.AsType[*auth.TokenError](err); ok {
+		return codeInvalidToken, token.Text
 	}
 	if full, ok := errors.AsType[*push.QueueFullError](err); ok {
 		return codeQueueFull, full.Error()

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -17,6 +19,10 @@ import (
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer := &response{ResponseWriter: w, stall: s.cfg.StallTimeout}
 	defer s.recovered(answer, r)
+	secure(w.Header())
+	if s.cors(answer, r) {
+		return
+	}
 	path := r.URL.EscapedPath()
 	if fault := pathFault(path); fault != "" {
 		s.fail(answer, r, "", newError(codeInvalidPath, fault))
@@ -24,10 +30,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	found, allow := s.router.find(r, path)
 	if found == nil {
+		if _, err := s.admit(r, path, unroutedAccess(r, path)); err != nil {
+			s.fail(answer, r, "", err)
+			return
+		}
 		s.noRoute(answer, r, path, allow)
 		return
 	}
-	err := s.checkNames(r)
+	r, err := s.admit(r, path, found.route.access)
+	if err != nil {
+		err = classify(err, "") // the words of a refusal are the contract's, without the route's own before them
+	} else {
+		err = s.checkNames(r)
+	}
 	if err == nil && found.route.needsDatabase() && s.deps.Starting() {
 		err = newError(codeStarting, errorRows[codeStarting].text)
 	}
@@ -126,7 +141,10 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, prefix string, err
 		panic(http.ErrAbortHandler)
 	}
 	if row.retryable {
-		w.Header().Set("Retry-After", "1")
+		w.Header().Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(known.retryAfter.Seconds())))))
+	}
+	if row.status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
 	body := known.body
 	if body == nil {

@@ -17,6 +17,7 @@ import (
 	"queenmq/internal/engine/push"
 	"queenmq/internal/engine/transaction"
 	"queenmq/internal/pg"
+	"queenmq/internal/tenant"
 )
 
 // Defaults of Config.
@@ -42,6 +43,12 @@ type Config struct {
 	Version string
 	// ServerID names this broker where brokers are listed. Empty shows "local".
 	ServerID string
+	// Tenancy takes the tenant of a request from its header; without it everything belongs to the default tenant.
+	Tenancy bool
+	// Origins are the origins whose pages may call the API from a browser; "*" is any. Empty is none.
+	Origins []string
+	// Limits bound what one tenant may ask. The zero value bounds nothing.
+	Limits tenant.Limits
 	// Log takes server-side faults with their causes. Nil drops them.
 	Log *slog.Logger
 }
@@ -66,7 +73,7 @@ type Acker interface {
 
 // A Transactor runs pushes and acks that commit together.
 type Transactor interface {
-	Run(ctx context.Context, tenant uuid.UUID, operations []transaction.Operation, requiredLeases []string) (transaction.Outcome, error)
+	Run(ctx context.Context, tenant uuid.UUID, producerSub string, operations []transaction.Operation, requiredLeases []string) (transaction.Outcome, error)
 }
 
 // A Check is one condition of readiness.
@@ -90,6 +97,8 @@ type Deps struct {
 	Replayer   Replayer
 	Streamer   Streamer
 	Flags      Flags
+	// Verifier checks tokens. Nil asks for none: every route is open.
+	Verifier Verifier
 	// Ready are the conditions of /readyz beside the database round trip, for example "schema applied" and "loops running".
 	Ready []Check
 	// Starting makes every route but the health and metrics ones answer 503 while the broker prepares its database. Nil is never.
@@ -135,6 +144,7 @@ type Server struct {
 	faults  faultLog
 	// description makes /openapi.json the first time it is asked for.
 	description func() ([]byte, error)
+	meter       *tenant.Meter
 	// claim is deps.Popper.Pop with an interface for its result, so that tests can see what becomes of results.
 	claim func(ctx context.Context, r pop.Request) (popResult, error)
 }
@@ -190,7 +200,7 @@ func New(cfg Config, deps Deps) *Server {
 	if deps.RefreshStats == nil {
 		deps.RefreshStats = noStats
 	}
-	s := &Server{cfg: cfg, deps: deps, log: cfg.Log, router: newRouter(routes), started: time.Now()}
+	s := &Server{cfg: cfg, deps: deps, log: cfg.Log, router: newRouter(routes), started: time.Now(), meter: tenant.NewMeter(cfg.Limits)}
 	s.description = sync.OnceValues(func() ([]byte, error) { return describe(routes) })
 	s.claim = func(ctx context.Context, r pop.Request) (popResult, error) {
 		result, err := deps.Popper.Pop(ctx, r)
@@ -202,6 +212,3 @@ func New(cfg Config, deps Deps) *Server {
 	s.metrics = newMetrics(deps.Registry, s)
 	return s
 }
-
-// tenantOf returns the tenant a request acts for.
-func tenantOf(*http.Request) uuid.UUID { return pg.DefaultTenant }

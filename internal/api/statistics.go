@@ -40,7 +40,7 @@ func (q lenientQuery) timeParameter(name string) (time.Time, error) {
 func (s *Server) series(w http.ResponseWriter, r *http.Request, call func(pg.SeriesFilter) (json.RawMessage, error)) error {
 	q := lenient(r)
 	filter := pg.SeriesFilter{
-		Tenant: tenantOf(r), Queue: q.text("queue"), Namespace: q.text("namespace"), Task: q.text("task"),
+		Tenant: tenantOf(r), Isolated: s.cfg.Tenancy, Queue: q.text("queue"), Namespace: q.text("namespace"), Task: q.text("task"),
 		Hostname: q.text("hostname"), WorkerID: q.text("workerId"),
 	}
 	var err error

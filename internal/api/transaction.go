@@ -21,7 +21,7 @@ func (s *Server) transaction(w http.ResponseWriter, r *http.Request) error {
 	if err := request.scan(body); err != nil {
 		return transactionRefused(badBody(body, err))
 	}
-	outcome, err := s.deps.Transactor.Run(r.Context(), tenantOf(r), request.operations, request.leases)
+	outcome, err := s.deps.Transactor.Run(r.Context(), tenantOf(r), subjectOf(r), request.operations, request.leases)
 	if err != nil {
 		known := classify(err, "")
 		if known.row().status == http.StatusOK {

@@ -5,6 +5,10 @@ import "time"
 // Config is every setting of the broker.
 type Config struct {
 	Server    Server    `title:"HTTP server"`
+	TLS       TLS       `title:"TLS of the HTTP server"`
+	Auth      Auth      `title:"Authentication"`
+	Tenancy   Tenancy   `title:"Tenants and limits"`
+	Secrets   Secrets   `title:"Encryption at rest"`
 	Database  Database  `title:"PostgreSQL"`
 	Private   Private   `title:"Private PostgreSQL"`
 	Pop       Pop       `title:"Pop and long poll"`
@@ -35,6 +39,51 @@ type Server struct {
 	ShutdownTimeout time.Duration `env:"QUEEN_SHUTDOWN_TIMEOUT_MS" default:"25000" min:"100" max:"3600000" unit:"ms" doc:"How long requests in flight may take to finish after a stop signal. Then their connections are closed."`
 }
 
+// TLS is what the HTTP listener shows and asks for.
+type TLS struct {
+	Cert     string `env:"QUEEN_TLS_CERT" doc:"File with the certificate chain (PEM). With it the listener speaks TLS only. A changed file is taken up without a restart."`
+	Key      string `env:"QUEEN_TLS_KEY" doc:"File with the private key of QUEEN_TLS_CERT (PEM)."`
+	ClientCA string `env:"QUEEN_TLS_CLIENT_CA" doc:"File with the authorities (PEM) one of which must have signed every client's certificate. Without it clients need none."`
+}
+
+// Auth is who may call. Names and defaults are those of the wire contract.
+type Auth struct {
+	Required        bool          `env:"QUEEN_REQUIRE_AUTH" default:"false" doc:"Refuse to start unless callers are authenticated: by token (JWT_ENABLED) or by certificate (QUEEN_TLS_CLIENT_CA)."`
+	Enabled         bool          `env:"JWT_ENABLED" default:"false" doc:"Ask for a token on every route that is not public. Off, everybody who reaches the port may do everything."`
+	Algorithm       string        `env:"JWT_ALGORITHM" default:"HS256" blank:"default" doc:"What tokens may be signed with: HS256, HS384, HS512, RS256 (also RS384 and RS512), RS384, RS512, ES256, ES384, ES512, EdDSA, or auto for HS, RS and EdDSA as far as there are keys."`
+	Secret          Secret        `env:"JWT_SECRET" doc:"Key of HS tokens, best 32 random bytes or more."`
+	PublicKey       string        `env:"JWT_PUBLIC_KEY" doc:"Public key (PEM text) of RS, ES and EdDSA tokens. Consulted before JWT_JWKS_URL."`
+	JWKSURL         string        `env:"JWT_JWKS_URL" doc:"Where the public keys of RS, ES and EdDSA tokens are published as a key set."`
+	RefreshInterval time.Duration `env:"JWT_JWKS_REFRESH_INTERVAL" default:"3600" min:"1" max:"604800" unit:"s" doc:"How often the key set is fetched again. An unknown key id fetches it at once, at most every 5 s."`
+	FetchTimeout    time.Duration `env:"JWT_JWKS_TIMEOUT_MS" default:"5000" min:"10" max:"60000" unit:"ms" doc:"How long a fetch of the key set may take."`
+	Issuer          string        `env:"JWT_ISSUER" doc:"What iss of a token must be. Empty is not checked."`
+	Audience        string        `env:"JWT_AUDIENCE" doc:"What aud of a token must be or contain. Empty is not checked."`
+	ClockSkew       time.Duration `env:"JWT_CLOCK_SKEW" default:"30" min:"0" max:"3600" unit:"s" doc:"How far the clocks of issuer and broker may differ."`
+	SkipPaths       string        `env:"JWT_SKIP_PATHS" default:"/health,/metrics/prometheus,/metrics,/" doc:"Paths that need no token, separated by commas. One that ends in a slash stands for all below it, except / itself. Set but empty: none."`
+	RoleClaim       string        `env:"JWT_ROLES_CLAIM" default:"role" blank:"default" doc:"Claim with one role."`
+	RolesClaim      string        `env:"JWT_ROLES_ARRAY_CLAIM" default:"roles" blank:"default" doc:"Claim with a list of roles. A token holds the union of both claims."`
+	RoleAdmin       string        `env:"JWT_ROLE_ADMIN" default:"admin" blank:"default" doc:"Word for the role that may do everything."`
+	RoleReadWrite   string        `env:"JWT_ROLE_READ_WRITE" default:"read-write" blank:"default" doc:"Word for the role that may push, pop, acknowledge and configure."`
+	RoleReadOnly    string        `env:"JWT_ROLE_READ_ONLY" default:"read-only" blank:"default" doc:"Word for the role that may look and not change."`
+	RoleWriteOnly   string        `env:"JWT_ROLE_WRITE_ONLY" default:"write-only" blank:"default" doc:"Word for the role that may only push."`
+}
+
+// Tenancy is how tenants and browsers are told apart and bounded.
+type Tenancy struct {
+	Header      bool    `env:"QUEEN_TENANCY_HEADER" default:"false" doc:"Take the tenant of a request from the header x-queen-tenant (a UUID). The header is not authenticated: only a proxy may reach the port, and it must set the header."`
+	CORSOrigins string  `env:"QUEEN_CORS_ORIGINS" doc:"Origins (https://host, separated by commas, or *) whose pages may call the API from a browser. Empty: none."`
+	Rate        float64 `env:"QUEEN_RATE_LIMIT" default:"0" min:"0" max:"10000000" doc:"Most requests a second for each tenant of this broker; beyond it 429 with Retry-After. 0 is any number."`
+	Burst       int     `env:"QUEEN_RATE_BURST" default:"0" min:"0" max:"10000000" unit:"requests" doc:"Most requests of a tenant at once. 0 is what QUEEN_RATE_LIMIT allows in a second."`
+	MaxParked   int     `env:"QUEEN_MAX_PARKED_POPS" default:"0" min:"0" max:"10000000" unit:"requests" doc:"Most waiting pops of a tenant at a time; beyond it 429. 0 is any number."`
+}
+
+// Secrets are the keys that payloads are encrypted with.
+type Secrets struct {
+	Key     Secret `env:"QUEEN_ENCRYPTION_KEY" doc:"Key that encrypts the payloads of queues with encryptionEnabled (AES-256-GCM): 64 hexadecimal digits. The same on every broker. Without it such queues refuse messages."`
+	OldKeys Secret `env:"QUEEN_ENCRYPTION_KEYS_OLD" doc:"Older keys, separated by commas, that still decrypt."`
+	Sniff   bool   `env:"QUEEN_ENCRYPTION_SNIFF" default:"false" doc:"Also decrypt payloads that only look encrypted, for databases filled by older brokers. A message of that shape that somebody made up is then decrypted too."`
+}
+
 // Database is the PostgreSQL that the broker uses. With neither URL nor any PG_ variable set, the broker starts a private one.
 type Database struct {
 	URL                   Secret        `env:"DATABASE_URL" doc:"Connection string of PostgreSQL (postgres://user:password@host:port/database?sslmode=...). Outranks every PG_ variable. With this and all PG_ variables unset, the broker starts a private PostgreSQL."`
@@ -45,6 +94,7 @@ type Database struct {
 	Name                  string        `env:"PG_DATABASE,PG_DB" default:"postgres" blank:"default" doc:"Database name."`
 	UseSSL                bool          `env:"PG_USE_SSL" default:"false" doc:"Require TLS to PostgreSQL; there is no fallback to plain text. With DATABASE_URL use its sslmode instead."`
 	SSLRejectUnauthorized bool          `env:"PG_SSL_REJECT_UNAUTHORIZED" default:"true" doc:"Verify PostgreSQL's certificate chain and host name. false keeps the encryption and drops the proof of identity."`
+	SSLRootCert           string        `env:"PG_SSL_ROOT_CERT" doc:"Authorities (PEM text) that PostgreSQL's certificate is verified against, instead of those of the system."`
 	PoolSize              int           `env:"DB_POOL_SIZE" auto:"160; with the private PostgreSQL 16 for each core, at least 32, at most 160" default:"0" min:"4" max:"10000" unit:"connections" doc:"Most connections this broker opens. They are opened when needed. Keep the sum over all brokers below PostgreSQL's max_connections."`
 	StatementTimeout      time.Duration `env:"QUEEN_STMT_TIMEOUT_MS" default:"30000" min:"100" max:"3600000" unit:"ms" doc:"Longest a statement may run before it is cancelled on the server."`
 	ApplySchema           bool          `env:"QUEEN_APPLY_SCHEMA" default:"true" doc:"Apply the embedded schema at start. Turn off when the role may not create objects and queen schema apply ran under another."`

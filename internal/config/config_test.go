@@ -195,15 +195,33 @@ func TestVariablesWithoutEffect(t *testing.T) {
 	require.Empty(t, cmp.Diff(want, c.Unknown))
 }
 
-func TestProtectionThatIsNotGivenStopsTheStart(t *testing.T) {
+func TestSettingsOfTrustAreCheckedTogether(t *testing.T) {
 	t.Parallel()
-	for name, value := range map[string]string{"JWT_ENABLED": "yes", "QUEEN_TENANCY_HEADER": "1", "QUEEN_ENCRYPTION_KEY": strings.Repeat("ab", 32)} {
-		_, err := load(map[string]string{name: value})
-		require.ErrorContains(t, err, name)
-		require.NotContains(t, err.Error(), strings.Repeat("ab", 32))
+	for name, row := range map[string]struct {
+		env  map[string]string
+		want string
+	}{
+		"CertificateWithoutKey":  {map[string]string{"QUEEN_TLS_CERT": "c.pem"}, "QUEEN_TLS_KEY"},
+		"KeyWithoutCertificate":  {map[string]string{"QUEEN_TLS_KEY": "k.pem"}, "QUEEN_TLS_CERT"},
+		"ClientsWithoutTLS":      {map[string]string{"QUEEN_TLS_CLIENT_CA": "ca.pem"}, "QUEEN_TLS_CLIENT_CA needs"},
+		"OriginWithPath":         {map[string]string{"QUEEN_CORS_ORIGINS": "https://a, https://b/"}, `QUEEN_CORS_ORIGINS: "https://b/"`},
+		"OriginWithoutScheme":    {map[string]string{"QUEEN_CORS_ORIGINS": "example.org"}, "QUEEN_CORS_ORIGINS"},
+		"OriginNull":             {map[string]string{"QUEEN_CORS_ORIGINS": "null"}, "QUEEN_CORS_ORIGINS"},
+		"SwitchThatIsNoBoolean":  {map[string]string{"JWT_ENABLED": "maybe"}, `JWT_ENABLED="maybe" is not a boolean`},
+		"TenancyThatIsNoBoolean": {map[string]string{"QUEEN_TENANCY_HEADER": "2"}, "QUEEN_TENANCY_HEADER"},
+		"RateThatIsNoNumber":     {map[string]string{"QUEEN_RATE_LIMIT": "fast"}, "QUEEN_RATE_LIMIT"},
+		"SkewThatIsNegative":     {map[string]string{"JWT_CLOCK_SKEW": "-1"}, "JWT_CLOCK_SKEW"},
+	} {
+		_, err := load(row.env)
+		require.ErrorContains(t, err, row.want, name)
 	}
-	_, err := load(map[string]string{"JWT_ENABLED": "maybe"})
-	require.ErrorContains(t, err, `JWT_ENABLED="maybe" is not a boolean`)
+	c, err := load(map[string]string{"QUEEN_CORS_ORIGINS": " https://a , http://b:8080,*", "JWT_SKIP_PATHS": ""})
+	require.NoError(t, err)
+	require.Equal(t, []string{"https://a", "http://b:8080", "*"}, c.Tenancy.Origins())
+	require.Empty(t, c.Auth.SkipPaths, "set but empty means none")
+	c, err = load(nil)
+	require.NoError(t, err)
+	require.Equal(t, "/health,/metrics/prometheus,/metrics,/", c.Auth.SkipPaths)
 }
 
 func TestSecretsNeverShow(t *testing.T) {

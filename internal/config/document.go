@@ -29,10 +29,6 @@ func Markdown() string {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", s.nameCell(), s.defaultCell(), s.boundsCell(), cell(s.doc))
 	}
-	b.WriteString("\n## Refused\n\nThese promise protection that this version does not give, so a value that asks for it stops the start.\n\n")
-	for _, r := range refusals {
-		fmt.Fprintf(&b, "- `%s`: %s.\n", r.name, r.promise)
-	}
 	b.WriteString("\n## Accepted without effect\n\nKnown from the wire contract and reported once at start when set. A name with `*` stands for all with that beginning.\n\n")
 	b.WriteString("| variables | why |\n| --- | --- |\n")
 	for _, group := range recognised {

@@ -39,7 +39,8 @@ func Load(lookup Lookup, names []string, machine Machine) (*Config, error) {
 		c.values = append(c.values, value)
 	}
 	faults = append(faults, c.Database.check(lookup)...)
-	faults = append(faults, refused(lookup)...)
+	faults = append(faults, c.TLS.check()...)
+	faults = append(faults, c.Tenancy.check()...)
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -29,56 +28,17 @@ const (
 // recognised are the variables of the contract that this version does not act on. A name that ends in an asterisk stands for
 // every name with that beginning.
 var recognised = []struct{ why, names string }{
-	{whyLater, `JWT_ALGORITHM JWT_SECRET JWT_PUBLIC_KEY JWT_JWKS_URL JWT_JWKS_REFRESH_INTERVAL JWT_JWKS_TIMEOUT_MS JWT_ISSUER JWT_AUDIENCE
-		JWT_CLOCK_SKEW JWT_SKIP_PATHS JWT_ROLES_CLAIM JWT_ROLES_ARRAY_CLAIM JWT_ROLE_ADMIN JWT_ROLE_READ_WRITE JWT_ROLE_READ_ONLY
-		JWT_ROLE_WRITE_ONLY PG_SSL_ROOT_CERT`},
 	{whyLater, `QUEEN_POP_FUSION QUEEN_POP_FUSION_SHARDS QUEEN_POP_FUSION_HOLD_MS QUEEN_POP_FUSION_MAX_JOBS QUEEN_POP_FUSION_CONCURRENCY
 		QUEEN_V2_BUNDLE_LOG QUEEN_HOTLIST_TRACE QUEEN_ADMISSION_INIT QUEEN_ADMISSION_MIN
 		QUEEN_ADMISSION_SHARE_PUSH QUEEN_ADMISSION_SHARE_POP QUEEN_ADMISSION_SHARE_ACK QUEEN_ADMISSION_SHARE_MAINT
 		QUEEN_V2_FUSION_MIN_FRAMES QUEEN_V2_FUSION_MIN_WAIT_MS
 		QUEEN_ADMISSION_TRAIN_GAP_US QUEEN_ADMISSION_TICK_MS QUEEN_ADMISSION_NOSYNC_BUDGET QUEEN_ADMISSION_TRACE`},
 	{whyLater, `FILE_BUFFER_DIR FILE_BUFFER_EVENTS_PER_FILE FILE_BUFFER_FLUSH_MS FILE_BUFFER_MAX_BATCH FILE_BUFFER_MAX_BYTES
-		QUEEN_LOG_RATES_MS QUEEN_LOG_TOPN_QUEUES QUEEN_ENCRYPTION_SNIFF QUEEN_ENCRYPTION_KEYS_OLD`},
+		QUEEN_LOG_RATES_MS QUEEN_LOG_TOPN_QUEUES`},
 	{whyMesh, `QUEEN_SYNC_ENABLED QUEEN_MESH_PEERS QUEEN_UDP_PEERS QUEEN_MESH_PORT QUEEN_UDP_NOTIFY_PORT QUEEN_SYNC_SECRET
 		QUEEN_SYNC_HEARTBEAT_MS QUEEN_SYNC_DEAD_THRESHOLD_MS`},
 	{whyInert, `QUEEN_V2_FUSION_FRAMES QUEEN_ACK_FUSION_HOLD_MS QUEEN_SEG_PUSH_* QUEEN_SEG_POP_* QUEEN_VEGAS_*`},
 	{whyNoFilter, `RUST_LOG`},
-}
-
-// refusals are the variables that promise protection this version does not give. Ignoring one would leave open what its owner
-// believes closed, so a value that asks for the protection stops the start.
-var refusals = []struct {
-	name    string
-	isBool  bool
-	promise string
-}{
-	{"JWT_ENABLED", true, "this version does not check tokens, so every route would be open"},
-	{"QUEEN_TENANCY_HEADER", true, "this version serves one tenant, so all callers would share their queues"},
-	{"QUEEN_ENCRYPTION_KEY", false, "this version does not encrypt payloads, so they would be stored as they are"},
-}
-
-func refused(lookup Lookup) []error {
-	var faults []error
-	for _, r := range refusals {
-		text, _ := lookup(r.name)
-		text = strings.TrimSpace(text)
-		if text == "" {
-			continue
-		}
-		asked := true
-		if r.isBool {
-			b, err := parseBool(r.name, text)
-			if err != nil {
-				faults = append(faults, err)
-				continue
-			}
-			asked = b
-		}
-		if asked {
-			faults = append(faults, fmt.Errorf("%s is set and cannot be honoured: %s. Unset it to start without", r.name, r.promise))
-		}
-	}
-	return faults
 }
 
 // classify sorts the names of set variables into those without effect and those nobody knows.
@@ -119,14 +79,11 @@ func classify(lookup Lookup, names []string) ([]Unused, []Unknown) {
 	return unused, unknown
 }
 
-// declaredNames lists every variable that has an effect, aliases and refusals included.
+// declaredNames lists every variable that has an effect, aliases included.
 func declaredNames() []string {
 	var names []string
 	for s := range settings(&Config{}) {
 		names = append(names, s.names...)
-	}
-	for _, r := range refusals {
-		names = append(names, r.name)
 	}
 	return names
 }

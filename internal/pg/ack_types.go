@@ -108,6 +108,8 @@ type TransactionError struct {
 	Reason string
 	// QueueFull says that a bounded queue had no room.
 	QueueFull bool
+	// Config says that a queue demands encryption and was sent plain payloads.
+	Config bool
 }
 
 // Error returns the wire text.

@@ -1,9 +1,11 @@
 package pg
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,6 +21,9 @@ type Options struct {
 	ConnString string
 	// Config is an already parsed configuration, made by ParseConfig. It wins over ConnString and is not modified.
 	Config *pgx.ConnConfig
+	// RootCertificates are the authorities (PEM) that the server's certificate is verified against, where the connection string
+	// asks for verification. Empty are those of the system.
+	RootCertificates string
 	// MaxConns is the most connections the pool opens; it opens them when they are needed. Default 160.
 	MaxConns int
 	// StatementTimeout bounds every statement on the client's side; the server's own limit is one second longer, so that the
@@ -38,12 +43,23 @@ type Options struct {
 
 // withDefaults returns the options with every default filled in and a parsed configuration.
 func (o Options) withDefaults() (Options, error) {
-	if o.Config == nil {
+	given := o.Config != nil
+	if !given {
 		config, err := ParseConfig(o.ConnString)
 		if err != nil {
 			return Options{}, err
 		}
 		o.Config = config
+	}
+	if strings.TrimSpace(o.RootCertificates) != "" {
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM([]byte(strings.ReplaceAll(o.RootCertificates, `\n`, "\n"))) {
+			return Options{}, ErrRootCertificates
+		}
+		if given {
+			o.Config = o.Config.Copy()
+		}
+		setRoots(o.Config, roots)
 	}
 	if o.MaxConns < 0 || o.StatementTimeout < 0 || o.LockTimeout < 0 || o.AcquireTimeout < 0 || o.ApplyPatience < 0 {
 		return Options{}, errors.New("database pool: sizes and timeouts cannot be negative")
@@ -58,6 +74,22 @@ func (o Options) withDefaults() (Options, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return o, nil
+}
+
+// ErrRootCertificates says that Options.RootCertificates holds no certificate.
+var ErrRootCertificates = errors.New("the root certificates for PostgreSQL hold no certificate in PEM form")
+
+// setRoots verifies against roots wherever config verifies at all. It writes into the configurations that the parser made: for
+// sslmode=verify-ca its own check reads them.
+func setRoots(config *pgx.ConnConfig, roots *x509.CertPool) {
+	if config.TLSConfig != nil {
+		config.TLSConfig.RootCAs = roots
+	}
+	for _, fallback := range config.Fallbacks {
+		if fallback.TLSConfig != nil {
+			fallback.TLSConfig.RootCAs = roots
+		}
+	}
 }
 
 func orDefault[T comparable](value, fallback T) T {

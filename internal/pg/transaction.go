@@ -44,7 +44,10 @@ func ruleError(err error) error {
 	}
 	for _, word := range []string{"QTXN ", "QDUP ", "QUEUE_FULL "} {
 		if strings.HasPrefix(serverErr.Message, word) {
-			return &TransactionError{Reason: serverErr.Message, QueueFull: word == "QUEUE_FULL "}
+			return &TransactionError{
+				Reason: serverErr.Message, QueueFull: word == "QUEUE_FULL ",
+				Config: strings.HasPrefix(serverErr.Message, "QTXN push to queue ") && strings.HasSuffix(serverErr.Message, "refused (config); transaction rolled back"),
+			}
 		}
 	}
 	return err

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
 
 	"queenmq/internal/engine/pop"
 	"queenmq/internal/engine/segment"
+	"queenmq/internal/secret"
 )
 
 // damage rewrites the stored segment that begins at offset base.
@@ -95,7 +97,10 @@ func TestDeadLetterKeepsThePayloadExactly(t *testing.T) {
 		"encrypted":      `{"encrypted":"PCC4Of/Uvw==","iv":"AAECAwQFBgcICQoLDA0ODw==","authTag":"nC7+pk5gtDf6uERqsDtuOw=="}`,
 		"ordinary":       `{"a":[1,2,{"é":"😀"}]}`,
 	}
-	e := setup(t)
+	// The envelope was sealed with another key than this one: it is delivered as it is stored.
+	ring, err := secret.NewRing(strings.Repeat("ff", 32), "")
+	require.NoError(t, err)
+	e := setupWith(t, pop.Config{Backoff: pop.Backoff{Initial: time.Hour}, Opener: secret.Reader{Ring: ring}})
 	for name, payload := range payloads {
 		e.store(name, segment.Frame{ID: segment.NewID(), TransactionID: "a", Payload: []byte(payload), Encrypted: name == "encrypted"})
 		request := queuePop()

@@ -195,7 +195,7 @@ func (s *script) transact(rt *rapid.T) {
 	var want string
 	first := true
 	for name, e := range s.engines {
-		outcome, err := e.txns.Run(e.t.Context(), pg.DefaultTenant, []transaction.Operation{
+		outcome, err := e.txns.Run(e.t.Context(), pg.DefaultTenant, "", []transaction.Operation{
 			{Ack: &transaction.AckOperation{Item: p.of[name].item(at, "completed"), Group: p.group}},
 		}, nil)
 		got := fmt.Sprintf("%+v committed: %t", outcome.Results, err == nil)

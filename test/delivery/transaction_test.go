@@ -30,7 +30,7 @@ func pushOf(queue, transactionID string) transaction.Operation {
 
 func (e *engine) transact(leases []string, operations ...transaction.Operation) (transaction.Outcome, error) {
 	e.t.Helper()
-	return e.txns.Run(e.t.Context(), pg.DefaultTenant, operations, leases)
+	return e.txns.Run(e.t.Context(), pg.DefaultTenant, "", operations, leases)
 }
 
 // outputs is what lies in a queue, by transaction id.
@@ -232,7 +232,7 @@ LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = 
 		operations = append(operations, batch.ackOf(i, "completed"), pushOf("labels", m.TransactionID+"/"+uuid.NewString()))
 	}
 	run := func() error {
-		_, err := e.txns.Run(ctx, pg.DefaultTenant, operations, []string{batch.LeaseID})
+		_, err := e.txns.Run(ctx, pg.DefaultTenant, "", operations, []string{batch.LeaseID})
 		return err
 	}
 	err = run()

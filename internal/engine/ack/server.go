@@ -65,6 +65,7 @@ type Server struct {
 	reads    chan struct{}
 	registry *registry
 	fuser    *fuser
+	turns    turns
 }
 
 // New returns a server that works through db, takes slots of the Ack lane and wakes gates.
@@ -374,6 +375,11 @@ func (s *Server) leaseEnded(c *call, g *group, covered bool) {
 
 // commit resolves by hash, under the row lock, authoritatively.
 func (s *Server) commit(ctx context.Context, request pg.HashAck) (pg.HashAckResult, error) {
+	done, err := s.turns.take(ctx, batchKey{request.PartitionID, request.Group})
+	if err != nil {
+		return pg.HashAckResult{}, err
+	}
+	defer done()
 	slot, err := s.slots.Acquire(ctx, admission.Ack)
 	if err != nil {
 		return pg.HashAckResult{}, err

@@ -181,7 +181,7 @@ func (a *Acker) Ack(ctx context.Context, tenant uuid.UUID, group string, items [
 
 // transactor is the part of the engine that commits pushes and acknowledgments together.
 type transactor interface {
-	Run(ctx context.Context, tenant uuid.UUID, operations []transaction.Operation, requiredLeases []string) (transaction.Outcome, error)
+	Run(ctx context.Context, tenant uuid.UUID, producerSub string, operations []transaction.Operation, requiredLeases []string) (transaction.Outcome, error)
 }
 
 // Transactor counts transactions that committed: one in every queue that they pushed to, and the messages pushed. Their
@@ -195,8 +195,8 @@ type Transactor struct {
 func (m *Meter) Transactor(next transactor) *Transactor { return &Transactor{m, next} }
 
 // Run calls the engine and counts.
-func (t *Transactor) Run(ctx context.Context, tenant uuid.UUID, operations []transaction.Operation, requiredLeases []string) (transaction.Outcome, error) {
-	outcome, err := t.next.Run(ctx, tenant, operations, requiredLeases)
+func (t *Transactor) Run(ctx context.Context, tenant uuid.UUID, producerSub string, operations []transaction.Operation, requiredLeases []string) (transaction.Outcome, error) {
+	outcome, err := t.next.Run(ctx, tenant, producerSub, operations, requiredLeases)
 	if err != nil {
 		return outcome, err
 	}

@@ -130,7 +130,10 @@ func (s *Server) claim(
 			result.release(ctx, b.partition)
 		}
 	}
-	if len(batches) == 0 {
+	if s.withholdEncrypted(ctx, result) {
+		return nil, ErrKeyMissing
+	}
+	if len(result.Partitions) == 0 {
 		return nil, nil
 	}
 	return result, nil
@@ -150,6 +153,9 @@ func (s *Server) claimAutoAck(
 		if len(broken) > 0 {
 			s.reportBroken(ctx, l, broken)
 			return ErrUndecodable
+		}
+		if s.cfg.Opener == nil && anyEncrypted(batches) {
+			return ErrKeyMissing
 		}
 		return ctx.Err()
 	}

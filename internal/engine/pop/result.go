@@ -59,7 +59,8 @@ func (r *Result) Messages() int {
 	return n
 }
 
-// AppendJSON appends the answer's whole body to dst. Payloads are copied byte for byte, an empty one is null.
+// AppendJSON appends the answer's whole body to dst. Payloads are copied byte for byte, an empty one is null,
+// an encrypted one is decrypted.
 func (r *Result) AppendJSON(dst []byte) []byte {
 	dst = slices.Grow(dst, r.sizeHint())
 	first := &r.Partitions[0]
@@ -82,7 +83,7 @@ func (r *Result) AppendJSON(dst []byte) []byte {
 			if i > 0 || j > 0 {
 				dst = append(dst, ',')
 			}
-			dst = appendSlice(dst, &batch.slices[j], tail)
+			dst = r.appendSlice(dst, &batch.slices[j], tail)
 		}
 	}
 	dst = append(dst, `],"partitionsClaimed":`...)
@@ -106,7 +107,7 @@ func (r *Result) appendTail(dst []byte, batch *Batch) []byte {
 }
 
 // appendSlice appends the messages of one segment, separated by commas.
-func appendSlice(dst []byte, s *slice, tail []byte) []byte {
+func (r *Result) appendSlice(dst []byte, s *slice, tail []byte) []byte {
 	var stamp [len(timeLayout)]byte
 	createdAt := s.createdAt.UTC().AppendFormat(stamp[:0], timeLayout)
 	for i := s.start; i < s.start+s.take; i++ {
@@ -126,11 +127,18 @@ func appendSlice(dst []byte, s *slice, tail []byte) []byte {
 		} else {
 			dst = append(dst, "null"...)
 		}
+		payload, readable := frame.Payload, true
+		if frame.Encrypted || r.server.cfg.Sniff {
+			payload, readable = r.open(payload, frame.Encrypted)
+		}
 		dst = append(dst, `,"data":`...)
-		if len(frame.Payload) > 0 {
-			dst = append(dst, frame.Payload...)
+		if len(payload) > 0 {
+			dst = append(dst, payload...)
 		} else {
 			dst = append(dst, "null"...)
+		}
+		if !readable {
+			dst = append(dst, `,"isEncrypted":true`...)
 		}
 		dst = append(dst, `,"producerSub":`...)
 		if len(frame.ProducerSub) > 0 {

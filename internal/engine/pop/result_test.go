@@ -32,7 +32,7 @@ var (
 // deliver serves one pop from the claim and gives it a fixed lease id.
 func deliver(t *testing.T, req Request, claim pg.Claim) *Result {
 	t.Helper()
-	server, db, _ := setup(t, Config{})
+	server, db, _ := setup(t, Config{Opener: openerFunc(func(payload []byte, _ bool) ([]byte, error) { return payload, nil })})
 	db.claim = func(context.Context, string, pg.PopRequest) (pg.Claim, error) { return claim, nil }
 	result, err := server.Pop(t.Context(), req)
 	require.NoError(t, err)

@@ -17,6 +17,16 @@ import (
 // ErrUndecodable says that an auto-ack pop was rolled back because a stored segment could not be read. Nothing was acknowledged.
 var ErrUndecodable = errors.New("stored segment cannot be decoded")
 
+// ErrKeyMissing says that the messages are encrypted and this broker has no key at all. Nothing stays leased.
+var ErrKeyMissing = errors.New("the messages of the queue are encrypted and this broker has no key: set QUEEN_ENCRYPTION_KEY on every broker")
+
+// An Opener decrypts payloads. It is asked from many requests at a time.
+type Opener interface {
+	// Open returns the payload inside an envelope. flagged says that the stored message is marked as encrypted; without it the
+	// payload is only tried, and comes back as it is when it is no envelope. An error leaves the payload as it was stored.
+	Open(payload []byte, flagged bool) ([]byte, error)
+}
+
 // answerGrace is how long after a long poll's deadline its last look may still take. Clients give up 5 s after the deadline.
 const answerGrace = 3 * time.Second
 
@@ -32,6 +42,10 @@ type Config struct {
 	// Delivered hears of every leased batch before it is sent, so that the ack of all of it can be recognised. It must not
 	// block. Nil tells nobody.
 	Delivered func(Delivery)
+	// Opener decrypts. Nil has no key: encrypted messages are not delivered, see ErrKeyMissing.
+	Opener Opener
+	// Sniff shows every payload to the opener, not only those marked as encrypted.
+	Sniff bool
 	// Log takes what an operator must know, such as segments that cannot be read. Nil drops it.
 	Log *slog.Logger
 }
@@ -62,6 +76,7 @@ type Server struct {
 type counters struct {
 	parked                                                atomic.Int64
 	requests, messages, empty, targeted, wildcard, broken atomic.Int64
+	sealed                                                atomic.Int64
 	fills, fillMicros                                     atomic.Int64
 }
 
@@ -75,6 +90,8 @@ type Stats struct {
 	Targeted, Wildcard int64
 	// Undecodable counts stored segments that could not be read, once per attempt.
 	Undecodable int64
+	// Undecryptable counts messages that were delivered as the envelope they are stored in, because no key opens it.
+	Undecryptable int64
 	// Fills counts pops that waited for a fuller batch, FillTime how long they did in all.
 	Fills    int64
 	FillTime time.Duration
@@ -123,6 +140,8 @@ func (s *Server) Stats() Stats {
 		Undecodable: s.counts.broken.Load(),
 		Fills:       s.counts.fills.Load(),
 		FillTime:    time.Duration(s.counts.fillMicros.Load()) * time.Microsecond,
+
+		Undecryptable: s.counts.sealed.Load(),
 	}
 }
 

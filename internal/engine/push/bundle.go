@@ -24,6 +24,14 @@ type Bundle struct {
 // packs one segment per partition. It is the push path without fusion, for callers that commit by themselves. A nil packer
 // is the default level. It fails with [segment.ErrTooLarge] when a message does not fit; payloads are not used after it returns.
 func Pack(packer *segment.Packer, tenant uuid.UUID, producerSub string, items []Item) (*Bundle, error) {
+	return PackSealed(packer, nil, tenant, producerSub, items)
+}
+
+// PackSealed is Pack for items some of whose queues demand encryption: sealerOf returns what encrypts the payloads of a queue, nil
+// for none. A nil sealerOf encrypts nothing.
+func PackSealed(
+	packer *segment.Packer, sealerOf func(queue string) Sealer, tenant uuid.UUID, producerSub string, items []Item,
+) (*Bundle, error) {
 	if packer == nil {
 		packer = segment.DefaultPacker()
 	}
@@ -36,6 +44,9 @@ func Pack(packer *segment.Packer, tenant uuid.UUID, producerSub string, items []
 	for n, p := range c.parts {
 		p.mint()
 		w := &work{tenant: tenant, queue: p.queue, partition: p.partition, runs: []run{{p, 0, len(p.items)}}}
+		if sealerOf != nil {
+			w.sealer = sealerOf(p.queue)
+		}
 		w.prepare()
 		var refused error
 		err := w.pack(packer, func(r ref, err error) { refused = fmt.Errorf("item %d: %w", r.item, err) })

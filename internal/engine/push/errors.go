@@ -9,7 +9,7 @@ var (
 	ErrQueueFull = errors.New("queue is full")
 	// ErrEncryptionRequired says that the queue demands encrypted payloads and this broker cannot encrypt: nothing was
 	// stored, least of all in plain text.
-	ErrEncryptionRequired = errors.New("the queue demands encryption and this broker cannot encrypt; set the encryption key or push to another queue")
+	ErrEncryptionRequired = errors.New("the queue demands encryption and this broker has no key: set QUEEN_ENCRYPTION_KEY on every broker")
 	// ErrInternal says that the broker or the database broke its own rules; the log has the details.
 	ErrInternal = errors.New("internal error while storing messages")
 )

@@ -20,6 +20,7 @@ type flush struct {
 	started   time.Time
 	segments  []*work
 	originals originals
+	sealed    int // segments that were encrypted
 }
 
 // run decides every item of the flush and hands it back to the shard, whatever happens in between.
@@ -29,11 +30,26 @@ func (f *flush) run(ctx context.Context) {
 	live := make([]*work, 0, len(f.segments))
 	for _, w := range f.segments {
 		w.prepare()
+		if f.pusher.settings.encrypts(w.tenant, w.queue) && !f.seal(w) {
+			continue
+		}
 		if f.pack(ctx, w) {
 			live = append(live, w)
 		}
 	}
 	f.store(ctx, live) //nolint:errcheck // the items carry it
+}
+
+// seal makes the payloads of w encrypted from the next pack on, or fails w because they cannot be: never are they stored as
+// they are.
+func (f *flush) seal(w *work) bool {
+	if f.pusher.cfg.Sealer == nil {
+		w.fail(ErrEncryptionRequired)
+		return false
+	}
+	w.sealer = f.pusher.cfg.Sealer
+	f.sealed++
+	return true
 }
 
 // finish is deferred by run. The order matters: first the slot, then (in the shard) the mark of the partition, then the
@@ -63,8 +79,8 @@ func (f *flush) pack(ctx context.Context, w *work) bool {
 	return len(w.refs) > 0
 }
 
-// store commits live, round after round, until every frame is decided. Each round decides a segment or takes at least one
-// frame out of it, which bounds the loop. It returns the error that ended it early, after giving it to the items.
+// store commits live, round after round, until every frame is decided. Each round decides a segment, takes at least one
+// frame out of it or encrypts it, which bounds the loop. It returns the error that ended it early, after giving it to the items.
 func (f *flush) store(ctx context.Context, live []*work) error {
 	rounds := 2
 	for _, w := range live {
@@ -82,7 +98,9 @@ func (f *flush) store(ctx context.Context, live []*work) error {
 		vanished := errors.Is(err, pg.ErrVanished)
 		switch {
 		case err == nil:
+			before := f.sealed
 			live = f.apply(ctx, live, segments, verdicts)
+			rounds += f.sealed - before // a segment is encrypted once at most
 		case vanished && !provisioned:
 			provisioned = true // deleted under our feet: the next call creates it again
 		case (vanished || errors.Is(err, pg.ErrBadData)) && len(live) > 1:
@@ -148,7 +166,13 @@ func (f *flush) apply(ctx context.Context, live []*work, segments []pg.Segment, 
 		case pg.PushHeld:
 			next = append(next, w)
 		case pg.PushConfig:
-			w.fail(ErrEncryptionRequired)
+			// The queue has come to demand encryption since its settings were read.
+			f.pusher.settings.forget(w.tenant, w.queue)
+			if w.sealer != nil {
+				f.broken(ctx, w, "encrypted payloads were taken for plain ones")
+			} else if f.seal(w) && f.pack(ctx, w) {
+				next = append(next, w)
+			}
 		default:
 			f.broken(ctx, w, "unknown verdict "+string(v.Status))
 		}

@@ -106,6 +106,12 @@ const (
 	maxBundleBytes = 32 << 20
 )
 
+// A Sealer encrypts payloads. It is asked from several flushes at a time.
+type Sealer interface {
+	// Seal returns the envelope of a payload and does not keep the payload.
+	Seal(payload []byte) []byte
+}
+
 // Config tunes a [Pusher]. The zero value is the default.
 type Config struct {
 	// Shards is the number of partition owners; default 1. More shards use more cores and fuse less: messages of different
@@ -123,6 +129,8 @@ type Config struct {
 	Packer *segment.Packer
 	// Verifier vouches for hashes; default is to claim nothing.
 	Verifier Verifier
+	// Sealer encrypts the payloads of queues that demand it. Nil cannot: their messages are refused.
+	Sealer Sealer
 	// Logger takes the few lines a flush may write; default discards.
 	Logger *slog.Logger
 }
@@ -320,6 +328,15 @@ func (p *Pusher) shardOf(k groupKey) int {
 	_ = h.WriteByte(0x1f) // names hold no control characters
 	_, _ = h.WriteString(k.partition)
 	return int(h.Sum64() % uint64(len(p.shards))) //nolint:gosec // below the number of shards
+}
+
+// Encrypts reports whether the queue demands encrypted payloads, as far as is known here: the database has the last word, and
+// refuses plain ones. It fails only with ctx's error.
+func (p *Pusher) Encrypts(ctx context.Context, tenant uuid.UUID, queue string) (bool, error) {
+	if _, err := p.settings.bounded(ctx, tenant, queue); err != nil {
+		return false, err
+	}
+	return p.settings.encrypts(tenant, queue), nil
 }
 
 // ForgetQueue drops what the pusher remembers of a queue's options; call it after they were changed or the queue was

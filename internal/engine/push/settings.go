@@ -23,7 +23,7 @@ const (
 	maxSettings = 100_000
 )
 
-// settingsCache knows which queues are bounded.
+// settingsCache knows which queues are bounded, and which demand encryption.
 type settingsCache struct {
 	db Store
 
@@ -39,6 +39,7 @@ type queueKey struct {
 
 type queueEntry struct {
 	bounded    bool
+	encrypted  bool
 	refreshAt  time.Time
 	validUntil time.Time
 	loading    chan struct{} // closed when the read under way is over; nil without one
@@ -92,10 +93,19 @@ func (s *settingsCache) load(ctx context.Context, k queueKey, e *queueEntry) {
 		e.refreshAt, e.validUntil = now.Add(settingsRetry), now.Add(settingsAge)
 	} else {
 		e.bounded = found && settings.MaxSize > 0
+		e.encrypted = found && settings.EncryptionEnabled
 		e.refreshAt, e.validUntil = now.Add(settingsRefresh), now.Add(settingsAge)
 	}
 	close(e.loading)
 	e.loading = nil
+}
+
+// encrypts reports what the last read said, false when there was none. It does not wait: a flush asks it.
+func (s *settingsCache) encrypts(tenant uuid.UUID, queue string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[queueKey{tenant, queue}]
+	return e != nil && e.encrypted
 }
 
 func (s *settingsCache) forget(tenant uuid.UUID, queue string) {

@@ -36,6 +36,7 @@ type memoryStore struct {
 	calls        [][]pg.Segment
 	parts        map[groupKey]*memoryPartition
 	limits       map[string]int
+	encrypted    map[string]bool
 	settingsRead int
 	segmentRead  int
 }
@@ -208,7 +209,7 @@ func (s *memoryStore) QueueSettings(_ context.Context, _ uuid.UUID, queue string
 		return pg.QueueSettings{}, false, s.settingsError
 	}
 	limit, found := s.limits[queue]
-	return pg.QueueSettings{MaxSize: limit}, found, nil
+	return pg.QueueSettings{MaxSize: limit, EncryptionEnabled: s.encrypted[queue]}, found || s.encrypted[queue], nil
 }
 
 // stored returns the messages of a partition in offset order.

@@ -32,6 +32,8 @@ type work struct {
 	seen      map[[segment.HashBytes]byte]int32
 	blob      []byte
 	traces    []pg.FrameTrace
+	// sealer encrypts every payload of the segment; nil leaves them plain.
+	sealer Sealer
 }
 
 type workFollower struct{ leader, item ref }
@@ -101,13 +103,17 @@ func (w *work) pack(packer *segment.Packer, refuse func(ref, error)) error {
 	kept := 0
 	for i, r := range w.refs {
 		it, v := &r.call.items[r.item], r.verdict()
-		err := b.Append(&segment.Frame{
+		frame := segment.Frame{
 			ID:            v.MessageID,
 			TraceID:       it.TraceID,
 			TransactionID: v.TransactionID,
 			ProducerSub:   r.call.producerSub,
 			Payload:       it.Payload,
-		})
+		}
+		if w.sealer != nil {
+			frame.Encrypted, frame.Payload = true, w.sealer.Seal(it.Payload)
+		}
+		err := b.Append(&frame)
 		if err != nil {
 			refuse(r, err)
 			continue
@@ -146,7 +152,7 @@ func (w *work) truncate(n int) {
 func (w *work) segment() pg.Segment {
 	s := pg.Segment{
 		Tenant: w.tenant, Queue: w.queue, Partition: w.partition,
-		Count: len(w.refs), Hashes: w.hashes, Verified: -1, Blob: w.blob, Plain: true,
+		Count: len(w.refs), Hashes: w.hashes, Verified: -1, Blob: w.blob, Plain: w.sealer == nil,
 	}
 	if len(w.traces) > 0 {
 		s.Traces = w.traces

@@ -57,7 +57,7 @@ func unhex(t testing.TB, s string) []byte {
 }
 
 func decodeAll(raw []byte) ([]Frame, error) {
-	ends, err := frameEnds(raw)
+	ends, _, err := frameEnds(raw)
 	if err != nil {
 		return nil, err
 	}

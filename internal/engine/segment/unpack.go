@@ -8,6 +8,8 @@ type Frames struct {
 	buf  *[]byte
 	raw  []byte
 	ends []uint32 // ends[i] is where frame i ends inside raw; MaxRawBytes keeps it in 32 bits
+	// encrypted says that at least one frame is.
+	encrypted bool
 }
 
 // Unpack decompresses and checks blob. Every failure is an [ErrMalformed]; then nothing needs to be released.
@@ -19,36 +21,39 @@ func Unpack(blob []byte) (*Frames, error) {
 		putBuffer(buf)
 		return nil, err
 	}
-	ends, err := frameEnds(raw)
+	ends, encrypted, err := frameEnds(raw)
 	if err != nil {
 		putBuffer(buf)
 		return nil, err
 	}
-	return &Frames{buf: buf, raw: raw, ends: ends}, nil
+	return &Frames{buf: buf, raw: raw, ends: ends, encrypted: encrypted}, nil
 }
 
-// frameEnds walks over raw, checks every frame and returns where each ends.
-func frameEnds(raw []byte) ([]uint32, error) {
+// frameEnds walks over raw, checks every frame and returns where each ends, and whether one is encrypted.
+func frameEnds(raw []byte) (ends []uint32, encrypted bool, err error) {
 	if len(raw) == 0 {
-		return nil, fmt.Errorf("%w: no frames", ErrMalformed)
+		return nil, false, fmt.Errorf("%w: no frames", ErrMalformed)
 	}
-	var ends []uint32
 	for at := 0; at < len(raw); {
-		_, n, err := parseFrame(raw[at:])
+		v, n, err := parseFrame(raw[at:])
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
+		encrypted = encrypted || v.Encrypted
 		if ends == nil {
 			ends = make([]uint32, 0, len(raw)/n+1) // messages of one partition are alike in size
 		}
 		at += n
 		ends = append(ends, uint32(at)) //nolint:gosec // at most MaxRawBytes
 	}
-	return ends, nil
+	return ends, encrypted, nil
 }
 
 // Len is the number of messages.
 func (f *Frames) Len() int { return len(f.ends) }
+
+// Encrypted reports whether at least one message is encrypted.
+func (f *Frames) Encrypted() bool { return f.encrypted }
 
 // View returns message i without copying. It panics when i is out of range or the frames were released.
 func (f *Frames) View(i int) View {

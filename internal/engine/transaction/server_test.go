@@ -117,7 +117,7 @@ func TestPushesAndAcksGoInOneCall(t *testing.T) {
 	ordersOpened, _ := orders.Arm()
 	labelsOpened, _ := labels.Arm()
 
-	outcome, err := server.Run(t.Context(), tenant, []Operation{
+	outcome, err := server.Run(t.Context(), tenant, "", []Operation{
 		ackOp(eu, "a", "completed", "lease"),
 		pushOp("labels", "p", "x"),
 		ackOp(eu, "b", "ok", "lease"),
@@ -156,7 +156,7 @@ func TestPushesAndAcksGoInOneCall(t *testing.T) {
 func TestEmptyTransactionCommitsNothing(t *testing.T) {
 	t.Parallel()
 	server, db, _, _ := setup(t)
-	outcome, err := server.Run(t.Context(), tenant, nil, []string{"lease"})
+	outcome, err := server.Run(t.Context(), tenant, "", nil, []string{"lease"})
 	require.NoError(t, err)
 	require.NotEqual(t, uuid.Nil, outcome.ID)
 	require.Empty(t, outcome.Results)
@@ -189,7 +189,7 @@ func TestLeaseOfAnAck(t *testing.T) {
 			t.Parallel()
 			server, db, _, _ := setup(t)
 			db.holder = map[uuid.UUID]string{eu: c.holder}
-			_, err := server.Run(t.Context(), tenant, c.ops, c.required)
+			_, err := server.Run(t.Context(), tenant, "", c.ops, c.required)
 			require.NoError(t, err)
 			require.Equal(t, c.want, db.asked[0].Acks[0].Worker)
 		})
@@ -220,7 +220,7 @@ func TestNothingIsSentWhenTheRequestCannotHold(t *testing.T) {
 			t.Parallel()
 			server, db, _, _ := setup(t)
 			db.holdErr = c.hold
-			_, err := server.Run(t.Context(), tenant, c.ops, nil)
+			_, err := server.Run(t.Context(), tenant, "", c.ops, nil)
 			require.EqualError(t, err, c.want)
 			require.Empty(t, db.asked)
 		})
@@ -250,7 +250,7 @@ func TestFailureRollsBackAndWakesNobody(t *testing.T) {
 			waiter := gates.Subscribe(tenant, "q")
 			defer waiter.Release()
 			opened, _ := waiter.Arm()
-			_, err := server.Run(t.Context(), tenant, []Operation{pushOp("q", "p", "x")}, nil)
+			_, err := server.Run(t.Context(), tenant, "", []Operation{pushOp("q", "p", "x")}, nil)
 			require.ErrorIs(t, err, c.want)
 			require.Len(t, db.asked, c.calls)
 			select {
@@ -276,7 +276,7 @@ func TestDeadLetterFollowsTheCommit(t *testing.T) {
 			opened, _ := waiter.Arm()
 			failed := ackOp(eu, "b", "dlq", "lease")
 			failed.Ack.Error = "boom"
-			outcome, err := server.Run(t.Context(), tenant, []Operation{ackOp(eu, "a", "completed", "lease"), failed}, nil)
+			outcome, err := server.Run(t.Context(), tenant, "", []Operation{ackOp(eu, "a", "completed", "lease"), failed}, nil)
 			require.NoError(t, err)
 			require.Equal(t, []Result{{TransactionID: "a"}, {TransactionID: "b", DeadLetter: filed}}, outcome.Results)
 			require.Equal(t, []ack.DeadLetterOrder{{
@@ -298,7 +298,7 @@ func TestTransactionIsNotCancelledByItsCaller(t *testing.T) {
 	server, _, _, _ := setup(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := server.Run(ctx, tenant, []Operation{pushOp("q", "p", "x")}, nil)
+	_, err := server.Run(ctx, tenant, "", []Operation{pushOp("q", "p", "x")}, nil)
 	require.NoError(t, err)
 }
 

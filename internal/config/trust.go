@@ -1,0 +1,40 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+)
+
+func (t TLS) check() []error {
+	switch {
+	case (t.Cert == "") != (t.Key == ""):
+		return []error{errors.New("QUEEN_TLS_CERT and QUEEN_TLS_KEY belong together: set both, or neither")}
+	case t.Cert == "" && t.ClientCA != "":
+		return []error{errors.New("QUEEN_TLS_CLIENT_CA needs QUEEN_TLS_CERT and QUEEN_TLS_KEY: certificates of clients come over TLS only")}
+	}
+	return nil
+}
+
+// Origins lists the origins whose pages may call the API, as browsers write them.
+func (t Tenancy) Origins() []string {
+	var origins []string
+	for origin := range strings.SplitSeq(t.CORSOrigins, ",") {
+		if origin = strings.TrimSpace(origin); origin != "" {
+			origins = append(origins, origin)
+		}
+	}
+	return origins
+}
+
+func (t Tenancy) check() []error {
+	var faults []error
+	for _, origin := range t.Origins() {
+		u, err := url.Parse(origin)
+		if origin != "*" && (err != nil || u.Scheme == "" || u.Host == "" || u.Scheme+"://"+u.Host != origin) {
+			faults = append(faults, fmt.Errorf("QUEEN_CORS_ORIGINS: %q is not an origin (expected https://host or https://host:port, without a path)", origin))
+		}
+	}
+	return faults
+}
