@@ -1,0 +1,2 @@
+// Package trust attacks what a whole broker promises about callers, tenants and encrypted payloads.
+package trust
