@@ -204,6 +204,9 @@ func (s *Server) claimReady(ctx context.Context, l *look, ring *ready.Ring, limi
 			s.reportBroken(ctx, l, broken)
 			return ErrUndecodable
 		}
+		if s.cfg.Opener == nil && anyEncrypted(batches) {
+			return ErrKeyMissing
+		}
 		return ctx.Err()
 	}
 	claimed, err := s.db.PopReady(ctx, request)
@@ -226,7 +229,10 @@ func (s *Server) claimReady(ctx context.Context, l *look, ring *ready.Ring, limi
 			result.release(ctx, b.partition) // looked at again when the ring thinks that the lease may have ended
 		}
 	}
-	if len(batches) == 0 {
+	if s.withholdEncrypted(ctx, result) {
+		return nil, ErrKeyMissing
+	}
+	if len(result.Partitions) == 0 {
 		return nil, nil
 	}
 	return result, nil
