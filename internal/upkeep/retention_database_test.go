@@ -3,7 +3,6 @@ package upkeep_test
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -284,7 +283,7 @@ func TestLoopsStartAndStopUnderLoad(t *testing.T) {
 		ended := make(chan error, 3)
 		retention := c.competitor(t, func(cfg *upkeep.RetentionConfig) { cfg.Interval = time.Millisecond })
 		stats := upkeep.NewStats(c, 10*time.Millisecond, discard)
-		reconcile := upkeep.NewReconcile(time.Millisecond, func() {}, func(context.Context) error { return errors.New("no markers") }, discard)
+		reconcile := upkeep.NewReconcile(time.Millisecond, func() {}, discard)
 		go func() { ended <- retention.Run(ctx) }()
 		go func() { ended <- stats.Run(ctx) }()
 		go func() { ended <- reconcile.Run(ctx) }()
