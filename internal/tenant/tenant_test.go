@@ -24,8 +24,15 @@ func TestOf(t *testing.T) {
 		require.Equal(t, id, got)
 	}
 	for _, values := range [][]string{
-		{"acme"}, {"{" + id.String() + "}"}, {"urn:uuid:" + id.String()}, {"0199b0c46a117f3e8c5541d0e9a7b2f6"}, {id.String() + "0"},
-		{id.String(), id.String()}, {"", id.String()}, {id.String() + "," + id.String()}, {"0199b0c4-6a11-7f3e-8c55-41d0e9a7b2g6"},
+		{"acme"},
+		{"{" + id.String() + "}"},
+		{"urn:uuid:" + id.String()},
+		{"0199b0c46a117f3e8c5541d0e9a7b2f6"},
+		{id.String() + "0"},
+		{id.String(), id.String()},
+		{"", id.String()},
+		{id.String() + "," + id.String()},
+		{"0199b0c4-6a11-7f3e-8c55-41d0e9a7b2g6"},
 	} {
 		_, err := tenant.Of(values, fallback)
 		require.ErrorIs(t, err, tenant.ErrInvalid, values)
