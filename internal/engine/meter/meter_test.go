@@ -41,7 +41,7 @@ func (e *engine) Extend(context.Context, uuid.UUID, string, int) (pg.Renewal, er
 	return pg.Renewal{Renewed: 7}, e.err
 }
 
-func (e *engine) Run(context.Context, uuid.UUID, []transaction.Operation, []string) (transaction.Outcome, error) {
+func (e *engine) Run(context.Context, uuid.UUID, string, []transaction.Operation, []string) (transaction.Outcome, error) {
 	return e.outcome, e.err
 }
 
@@ -118,12 +118,12 @@ func TestTransactionsCountWhenTheyCommit(t *testing.T) {
 		{Ack: &transaction.AckOperation{Item: ack.Item{Status: "completed"}}},
 		{Ack: &transaction.AckOperation{Item: ack.Item{Status: "failed"}}},
 	}
-	_, err := m.Transactor(e).Run(t.Context(), pg.DefaultTenant, operations, nil)
+	_, err := m.Transactor(e).Run(t.Context(), pg.DefaultTenant, "", operations, nil)
 	require.ErrorIs(t, err, e.err)
 	require.Equal(t, Counts{}, m.Total())
 	e.err = nil
 	e.outcome.Results = []transaction.Result{{}, {Duplicate: true}, {}, {}, {DeadLetter: true}}
-	_, err = m.Transactor(e).Run(t.Context(), pg.DefaultTenant, operations, nil)
+	_, err = m.Transactor(e).Run(t.Context(), pg.DefaultTenant, "", operations, nil)
 	require.NoError(t, err)
 	require.Equal(t, Counts{Transactions: 1, PushMessages: 2, AckMessages: 2, AckOK: 1, AckFailed: 1, DeadLetters: 1}, m.Total())
 	require.Equal(t, Counts{Transactions: 1, PushMessages: 1}, countsOf(m, "a"))
