@@ -36,12 +36,15 @@ END $$;
 -- Returns one row per input, r_ord counting from 1. Reaching batch_end resets retry and attempt state; stopping below it also
 -- releases the lease, and the tail redelivers. The cursor never moves backwards.
 -- Two elements of one (partition, group) act in input order: the first valid one releases the lease, later ones find it gone.
+--   p_locked   the caller has locked every row that exists
 -- Locks: the consumer rows, ascending (partition_id, consumer_group).
 -- The settings leave primary key look-ups as the only plan: one chosen while the table was small would stay cached while it grows.
 -- The plan is made once: planning these statements for every call costs three times what they cost for one row.
 -- Called by: log_ack_at_v1, log_ack_multi_v1.
+DROP FUNCTION IF EXISTS queen.log_ack_positions_v1(UUID[], TEXT[], TEXT[], BIGINT[], BOOLEAN[], INT[]);
 CREATE OR REPLACE FUNCTION queen.log_ack_positions_v1(
-    p_pids UUID[], p_groups TEXT[], p_workers TEXT[], p_uptos BIGINT[], p_oks BOOLEAN[], p_counts INT[])
+    p_pids UUID[], p_groups TEXT[], p_workers TEXT[], p_uptos BIGINT[], p_oks BOOLEAN[], p_counts INT[],
+    p_locked BOOLEAN DEFAULT FALSE)
 RETURNS TABLE (r_ord BIGINT, r_ok BOOLEAN, r_acked BIGINT, r_error TEXT)
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off
@@ -52,12 +55,14 @@ AS $$
 DECLARE
     v_now TIMESTAMPTZ;
 BEGIN
-    PERFORM 1
-       FROM queen.log_consumers c
-       JOIN (SELECT DISTINCT k.pid, k.grp FROM unnest(p_pids, p_groups) AS k (pid, grp)) k
-         ON c.partition_id = k.pid AND c.consumer_group = k.grp
-      ORDER BY c.partition_id, c.consumer_group  -- global lock order
-        FOR UPDATE OF c;
+    IF p_locked IS NOT TRUE THEN
+        PERFORM 1
+           FROM queen.log_consumers c
+           JOIN (SELECT DISTINCT k.pid, k.grp FROM unnest(p_pids, p_groups) AS k (pid, grp)) k
+             ON c.partition_id = k.pid AND c.consumer_group = k.grp
+          ORDER BY c.partition_id, c.consumer_group  -- global lock order
+            FOR UPDATE OF c;
+    END IF;
     v_now := clock_timestamp();
 
     RETURN QUERY
@@ -151,14 +156,23 @@ END $$;
 --   parallel arrays: p_pids partition ids as text (a malformed one fails the whole call), p_groups, p_ends last completed
 --   offset, p_workers lease holder or empty, p_counts messages completed
 -- Returns {"ok":true,"results":[{"ok","acked","error"}]} in input order; a refused row does not touch its neighbours.
--- Arrays of different lengths raise QACKM. Locks: the consumer rows, ascending (partition_id, consumer_group).
--- Called by: pg.AckMulti.
+-- A row that somebody else holds is not waited for but refused with "consumer is busy": acks of many callers travel together, and
+-- one long transaction would hold up all of them. The caller acknowledges it by itself.
+-- Arrays of different lengths raise QACKM. Locks: the consumer rows, ascending (partition_id, consumer_group), SKIP LOCKED.
+-- The settings: as log_ack_positions_v1. Called by: pg.AckMulti.
 CREATE OR REPLACE FUNCTION queen.log_ack_multi_v1(p_pids TEXT[], p_groups TEXT[], p_ends BIGINT[], p_workers TEXT[], p_counts INT[])
 RETURNS JSONB
 LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    v_n INT := COALESCE(cardinality(p_pids), 0);
+    v_n         INT := COALESCE(cardinality(p_pids), 0);
+    v_consumers BIGINT;
+    v_held      TEXT[];
+    v_free      BOOLEAN[];  -- parallel to the input: nobody else holds the row, or there is none
 BEGIN
     IF v_n <> COALESCE(cardinality(p_groups), 0) OR v_n <> COALESCE(cardinality(p_ends), 0)
        OR v_n <> COALESCE(cardinality(p_workers), 0) OR v_n <> COALESCE(cardinality(p_counts), 0) THEN
@@ -167,12 +181,47 @@ BEGIN
             COALESCE(cardinality(p_workers), 0), COALESCE(cardinality(p_counts), 0)
             USING ERRCODE = 'QU003';
     END IF;
+    SELECT count(*), COALESCE(array_agg(h.key), '{}') INTO v_consumers, v_held
+      FROM (SELECT c.partition_id::TEXT || c.consumer_group AS key
+              FROM queen.log_consumers c
+              JOIN (SELECT DISTINCT k.pid::UUID AS pid, k.grp FROM unnest(p_pids, p_groups) AS k (pid, grp)) k
+                ON c.partition_id = k.pid AND c.consumer_group = k.grp
+             ORDER BY c.partition_id, c.consumer_group  -- global lock order
+               FOR UPDATE OF c SKIP LOCKED) h;
+    IF v_consumers < v_n THEN  -- several acks of one consumer, unknown consumers, or busy ones
+        v_free := ARRAY(
+            SELECT a.pid::UUID::TEXT || a.grp = ANY (v_held)
+                   OR NOT EXISTS (SELECT 1 FROM queen.log_consumers c WHERE c.partition_id = a.pid::UUID AND c.consumer_group = a.grp)
+              FROM unnest(p_pids, p_groups) WITH ORDINALITY AS a (pid, grp, ord)
+             ORDER BY a.ord);
+    END IF;
+    IF FALSE = ANY (v_free) THEN
+        RETURN (
+            WITH input AS (
+                SELECT a.*, row_number() OVER (PARTITION BY a.free ORDER BY a.ord) AS n
+                  FROM unnest(p_pids, p_groups, p_workers, p_ends, p_counts, v_free)
+                       WITH ORDINALITY AS a (pid, grp, worker, upto, cnt, free, ord)
+            ), acked AS (
+                SELECT a.*
+                  FROM (SELECT array_agg(i.pid::UUID ORDER BY i.n) AS pids, array_agg(i.grp ORDER BY i.n) AS groups,
+                               array_agg(i.worker ORDER BY i.n) AS workers, array_agg(i.upto ORDER BY i.n) AS uptos,
+                               array_agg(i.cnt ORDER BY i.n) AS counts, array_agg(TRUE) AS oks
+                          FROM input i WHERE i.free) f
+                 CROSS JOIN LATERAL queen.log_ack_positions_v1(f.pids, f.groups, f.workers, f.uptos, f.oks, f.counts, TRUE) a
+            )
+            SELECT jsonb_build_object('ok', TRUE, 'results', jsonb_agg(
+                       jsonb_build_object('ok', COALESCE(a.r_ok, FALSE), 'acked', COALESCE(a.r_acked, 0),
+                                          'error', CASE WHEN i.free THEN a.r_error ELSE 'consumer is busy' END)
+                       ORDER BY i.ord))
+              FROM input i
+              LEFT JOIN acked a ON i.free AND a.r_ord = i.n);
+    END IF;
     RETURN (
         SELECT jsonb_build_object('ok', TRUE, 'results', COALESCE(
                    jsonb_agg(jsonb_build_object('ok', a.r_ok, 'acked', a.r_acked, 'error', a.r_error)
                                         ORDER BY a.r_ord), '[]'::jsonb))
           FROM queen.log_ack_positions_v1(p_pids::UUID[], p_groups, p_workers, p_ends,
-                                          array_fill(TRUE, ARRAY[v_n]), p_counts) a);
+                                          array_fill(TRUE, ARRAY[v_n]), p_counts, TRUE) a);
 END $$;
 
 -- log_find_hashes_v1: where the given hashes occur in the sidecar rows whose base_offset lies in [p_from, p_to].
@@ -687,7 +736,7 @@ BEGIN
     RETURN jsonb_build_object('ok', TRUE, 'pushes', v_verdicts, 'acks', v_results);
 END $$;
 
-GRANT EXECUTE ON FUNCTION queen.log_ack_positions_v1(UUID[], TEXT[], TEXT[], BIGINT[], BOOLEAN[], INT[]) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_ack_positions_v1(UUID[], TEXT[], TEXT[], BIGINT[], BOOLEAN[], INT[], BOOLEAN) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_ack_at_v1(UUID, TEXT, TEXT, BIGINT, BOOLEAN, INTEGER) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_ack_v1(TEXT, TEXT, TEXT, TEXT, BIGINT, BOOLEAN, INTEGER, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_ack_multi_v1(TEXT[], TEXT[], BIGINT[], TEXT[], INT[]) TO PUBLIC;

@@ -66,10 +66,10 @@ func TestBackendLostInASharedCommitLeavesNothingBehind(t *testing.T) {
 		e.push(name, name+"-1", name+"-2")
 		batches[i] = e.pop(popOf(name))
 	}
-	// A transaction of somebody else holds every row, so that the commit is caught in the middle.
+	// A transaction of somebody else holds the table, so that the commit is caught in the middle.
 	blocker, err := e.sql.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = blocker.Exec(t.Context(), `SELECT FROM queen.log_consumers FOR UPDATE`)
+	_, err = blocker.Exec(t.Context(), `LOCK TABLE queen.log_consumers IN ACCESS EXCLUSIVE MODE`)
 	require.NoError(t, err)
 
 	answers := make([][]ack.Result, partitions)
@@ -123,10 +123,10 @@ func TestManyWholeAcksShareFewCommits(t *testing.T) {
 		e.push(name, name)
 		batches[i] = e.pop(popOf(name))
 	}
-	// While the first commit waits for this row, all others come.
+	// While the first commit waits for the table, all others come.
 	blocker, err := e.sql.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = blocker.Exec(t.Context(), `SELECT FROM queen.log_consumers FOR UPDATE`)
+	_, err = blocker.Exec(t.Context(), `LOCK TABLE queen.log_consumers IN ACCESS EXCLUSIVE MODE`)
 	require.NoError(t, err)
 	var acking sync.WaitGroup
 	for _, batch := range batches {
