@@ -151,7 +151,7 @@ func (b *Broker) startDatabase(ctx context.Context) (*localpg.Server, string, er
 	return private, private.ConnString(), nil
 }
 
-// databaseVariable is the setting to blame for an unusable connection string.
+// databaseVariable is the setting to blame for a database that cannot be used.
 func (b *Broker) databaseVariable() string {
 	if b.cfg.Database.URL.IsSet() {
 		return "DATABASE_URL"
@@ -260,7 +260,7 @@ func (b *Broker) prepareDatabase(ctx context.Context, db *pg.DB) error {
 
 func (b *Broker) target() string {
 	if b.cfg.Database.Configured {
-		return b.cfg.Database.Target()
+		return b.cfg.Database.Target() + " (" + b.databaseVariable() + ")"
 	}
 	return b.cfg.Private.DataDir
 }

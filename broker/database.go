@@ -142,4 +142,7 @@ func withDatabase(ctx context.Context, cfg *Config, logger *slog.Logger, use fun
 }
 
 // oneLine is the text of an error for a place that has one line.
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+func oneLine(err error) string { return lineBreaks.Replace(err.Error()) }
+
+// lineBreaks joins the lines of an error; the driver puts every address it tried on one of its own.
+var lineBreaks = strings.NewReplacer(":\n\t", ": ", "\n\t", "; ", "\n", "; ")

@@ -50,7 +50,7 @@ var mayImport = map[string][]string{
 	"internal/config":    {},
 	"internal/telemetry": {},
 	"internal/localpg":   {},
-	"internal/testdb":    {"internal/pg", "sql"},
+	"internal/testdb":    {"internal/localpg", "internal/pg", "sql"},
 	"sql":                {},
 
 	"bench/...":    {"*"},

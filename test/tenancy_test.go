@@ -30,7 +30,7 @@ const (
 // line, which is the moment to ask whose rows it can reach.
 var functionsWithoutTenant = map[string]string{
 	"log_txns_window_start_v1": byPartition, "log_txns_window_v1": byPartition, "log_segment_at_v1": byPartition,
-	"log_ack_positions_v1": byPartition, "log_find_hashes_v1": byPartition,
+	"log_ack_positions_v1": byPartition, "log_ack_multi_v1": byPartition, "log_find_hashes_v1": byPartition,
 	"log_ack_by_hash_v1": byPartition, "log_ack_completed_v1": byPartition, "log_dlq_head_v1": byPartition,
 	"log_renew_lease_v1":        byLease,
 	"log_retention_boundary_v1": everybody, "log_retention_boundary_windowed_v1": everybody, "log_retention_step_v1": everybody,
@@ -45,7 +45,7 @@ var functionsWithoutTenant = map[string]string{
 	"bump_partitions_created_trigger": internal, "bump_partitions_deleted_trigger": internal, "log_pop_seed_at_v1": internal,
 	"log_pop_claim_v1": internal, "dlq_row_v1": internal,
 	"record_trace_v1": byPartition, "delete_message_v1": byPartition, "get_message_traces_v1": byPartition, "log_message_state_v1": byPartition,
-	"log_txns_range_v1": byPartition, "log_message_scan_v1": byPartition,
+	"log_txns_range_v1": byPartition, "log_message_scan_v1": byPartition, "log_message_frames_v1": byPartition,
 	"task_claim_v1": byTask, "task_held_v1": byTask, "task_batch_v1": byTask, "task_purge_step_v1": byTask,
 }
 

@@ -59,7 +59,7 @@ func (p program) run(ctx context.Context, args []string) int {
 		}
 		return exitUsage
 	default:
-		fmt.Fprintln(p.stderr, "queen:", strings.ReplaceAll(err.Error(), "\n", "; "))
+		fmt.Fprintln(p.stderr, "queen:", strings.NewReplacer(":\n\t", ": ", "\n\t", "; ", "\n", "; ").Replace(err.Error()))
 		return exitFailed
 	}
 }

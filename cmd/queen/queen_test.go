@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -82,11 +83,11 @@ func TestCommandLine(t *testing.T) {
 
 	t.Run("ConfigShowsSourcesAndHidesSecrets", func(t *testing.T) {
 		t.Parallel()
-		code, out, _ := command(map[string]string{"PG_PASSWORD": "hunter2", "QUEEN_HOTLIST": "1", "QUEEN_BIND_ADRR": "::1"}, "config")
+		code, out, _ := command(map[string]string{"PG_PASSWORD": "hunter2", "QUEEN_HOTLIST_TRACE": "1", "QUEEN_BIND_ADRR": "::1"}, "config")
 		require.Equal(t, exitOK, code)
 		require.NotContains(t, out, "hunter2")
 		require.Regexp(t, `(?m)^PG_PASSWORD +\*\*\* +PG_PASSWORD +\*\*\*$`, out)
-		require.Contains(t, out, "QUEEN_HOTLIST: accepted, not used by this version\n")
+		require.Contains(t, out, "QUEEN_HOTLIST_TRACE: accepted, not used by this version\n")
 		require.Contains(t, out, "QUEEN_BIND_ADRR: unknown, did you mean QUEEN_BIND_ADDR?\n")
 	})
 
@@ -116,7 +117,17 @@ func TestCommandLine(t *testing.T) {
 			"DATABASE_URL": strings.Replace(testdb.NewEmpty(t).ConnString(), "?", "_missing?", 1), "LOG_LEVEL": "error", "PORT": "0",
 		})
 		require.Equal(t, exitFailed, code)
-		require.Regexp(t, `^queen: .*does not exist.*\n$`, err)
+		require.Regexp(t, `^queen: database [^ ]+ \(DATABASE_URL\): [^\t]*does not exist[^\t]*\n$`, err)
+	})
+	t.Run("UnusableDataDirectoryNamesItsVariable", func(t *testing.T) {
+		t.Parallel()
+		file := filepath.Join(t.TempDir(), "file")
+		require.NoError(t, os.WriteFile(file, nil, 0o600))
+		for _, dir := range []string{file, filepath.Join(file, "below")} {
+			code, _, err := command(map[string]string{"QUEEN_DATA_DIR": dir, "PORT": "0", "LOG_LEVEL": "error"})
+			require.Equal(t, exitFailed, code)
+			require.Regexp(t, `^queen: .*QUEEN_DATA_DIR.*\n$`, err)
+		}
 	})
 }
 

@@ -36,6 +36,16 @@ func serverAccount() (*account, error) {
 		`run the broker as another user, or set DATABASE_URL`)
 }
 
+// Credential is what a server process must run as that this process starts: nil for our own account, that of "postgres" or "nobody"
+// when we are root, whom PostgreSQL refuses.
+func Credential() (*syscall.Credential, error) {
+	a, err := serverAccount()
+	if a == nil || err != nil {
+		return nil, err
+	}
+	return &syscall.Credential{Uid: a.uid, Gid: a.gid}, nil
+}
+
 // attributes make a child run as the account, in a session of its own: Ctrl-C on the terminal must reach the broker alone,
 // which stops the server last.
 func (a *account) attributes() *syscall.SysProcAttr {
@@ -64,14 +74,14 @@ func (a *account) own(path string) error {
 // prepareBase creates the data directory and makes sure that the account can reach what lies in it.
 func prepareBase(dir string, a *account) (string, error) {
 	if dir == "" {
-		return "", errors.New("the data directory has no name")
+		return "", errors.New("the data directory (QUEEN_DATA_DIR) has no name")
 	}
 	base, err := filepath.Abs(dir)
 	if err != nil {
-		return "", fmt.Errorf("data directory: %w", err)
+		return "", fmt.Errorf("data directory (QUEEN_DATA_DIR): %w", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(base), 0o755); err != nil {
-		return "", fmt.Errorf("data directory: %w", err)
+		return "", fmt.Errorf("data directory (QUEEN_DATA_DIR): %w", err)
 	}
 	// The account passes through here to its own directories; nobody needs to list it.
 	mode := os.FileMode(0o700)
@@ -79,11 +89,11 @@ func prepareBase(dir string, a *account) (string, error) {
 		mode = 0o711
 	}
 	if err := os.Mkdir(base, mode); err != nil && !errors.Is(err, os.ErrExist) {
-		return "", fmt.Errorf("data directory: %w", err)
+		return "", fmt.Errorf("data directory (QUEEN_DATA_DIR): %w", err)
 	}
 	// PostgreSQL resolves symbolic links of its data directory; so do we, to recognise its processes.
 	if base, err = filepath.EvalSymlinks(base); err != nil {
-		return "", fmt.Errorf("data directory: %w", err)
+		return "", fmt.Errorf("data directory (QUEEN_DATA_DIR): %w", err)
 	}
 	return base, a.checkReach(base)
 }
@@ -97,10 +107,10 @@ func (a *account) checkReach(path string) error {
 	for dir := path; ; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
 		if err != nil {
-			return fmt.Errorf("data directory: %w", err)
+			return fmt.Errorf("data directory (QUEEN_DATA_DIR): %w", err)
 		}
 		if !info.IsDir() {
-			return fmt.Errorf("data directory: %s is not a directory", dir)
+			return fmt.Errorf("data directory (QUEEN_DATA_DIR): %s is not a directory", dir)
 		}
 		if !a.mayPass(info) {
 			return fmt.Errorf("PostgreSQL runs as the account %q, which may not enter %s: allow it (chmod o+x), or set QUEEN_DATA_DIR to another directory", a.name, dir)

@@ -92,6 +92,13 @@ func inspect(ctx context.Context, dir string) (binaries, bool) {
 	return binaries{dir: dir, major: major, version: string(match[1])}, err == nil
 }
 
+// Programs returns the directory of the newest PostgreSQL programs installed on this machine, of version 15 or later. It is
+// [ErrNoBinaries] when there are none.
+func Programs(ctx context.Context) (string, error) {
+	found, err := findBinaries(ctx, os.Getenv("PATH"), usualDirs, 0)
+	return found.dir, err
+}
+
 // installed is findBinaries on this machine, with what an earlier start downloaded as a further place.
 func installed(ctx context.Context, downloads string, major int) (binaries, error) {
 	return findBinaries(ctx, os.Getenv("PATH"), append(slices.Clone(usualDirs), filepath.Join(downloads, "*", "bin")), major)

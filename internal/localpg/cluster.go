@@ -78,7 +78,7 @@ func (c *cluster) initialise(ctx context.Context) error {
 		return fmt.Errorf("remove an unfinished data directory: %w", err)
 	}
 	if err := os.Mkdir(fresh, 0o700); err != nil {
-		return fmt.Errorf("create the data directory: %w", err)
+		return fmt.Errorf("create the data directory (QUEEN_DATA_DIR): %w", err)
 	}
 	if err := c.account.own(fresh); err != nil {
 		return fmt.Errorf("hand the data directory to PostgreSQL's account: %w", err)

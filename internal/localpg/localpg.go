@@ -124,7 +124,7 @@ func (s *Server) Stop(ctx context.Context) error {
 func acquire(path, base string) (*os.File, error) {
 	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open the lock of the data directory: %w", err)
+		return nil, fmt.Errorf("open the lock of the data directory (QUEEN_DATA_DIR): %w", err)
 	}
 	if err := tryLock(lock); err != nil {
 		holder := make([]byte, 20)

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"queenmq/internal/localpg"
 )
 
 // readyTimeout bounds initdb, a server start and a server stop; the machines that run tests are often busy.
@@ -44,11 +46,13 @@ func localURL(port int, database string) string {
 
 // newCluster creates a data directory below dir, which must exist and be empty, and picks a free port.
 func newCluster(dir string, settings map[string]string) (*cluster, error) {
-	bin, err := findBinaries()
+	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
+	defer cancel()
+	bin, err := programs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	credential, err := unprivileged()
+	credential, err := localpg.Credential()
 	if err != nil {
 		return nil, err
 	}
@@ -58,8 +62,6 @@ func newCluster(dir string, settings map[string]string) (*cluster, error) {
 		}
 	}
 	c := &cluster{bin: bin, dir: dir, credential: credential, settings: settings}
-	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
-	defer cancel()
 	initdb := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "-D", c.dataDir(), "--username=postgres", "--auth=trust",
 		"--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
 	initdb.Dir = dir
