@@ -124,6 +124,7 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		Wake:         gates.Wake,
 		RefreshStats: loops.stats.Refresh,
 		Admission:    slots.Stats,
+		DedupStats:   dedupStats(cache),
 		PushStats:    pusher.Stats,
 		PopStats:     popper.Stats,
 		AckStats:     acker.Stats,
@@ -185,4 +186,12 @@ func (e *engine) close() {
 	if e.dedup != nil {
 		e.dedup.Close()
 	}
+}
+
+// dedupStats is nil when the cache is off.
+func dedupStats(cache *dedup.Cache) func() dedup.Stats {
+	if cache == nil {
+		return nil
+	}
+	return cache.Stats
 }

@@ -25,6 +25,11 @@ var (
 	itemsPerBatch  = engineDesc("queen_fusion_items_per_batch", "Messages or batches a commit, on average since the start.", "op")
 	batchRoundTrip = engineDesc("queen_batch_rtt_milliseconds", "Time of a call of the database, estimated from a histogram since the start.", "op", "quantile")
 
+	dedupClaims    = engineDesc("queen_dedup_claims_total", "Segments pushed: vouched for as new (vouched), with an id that may be known (suspected), of a partition that is not followed (unknown).", "result")
+	dedupReads     = engineDesc("queen_dedup_reads_total", "Partitions read from the database into the dedup cache.")
+	dedupGivenUp   = engineDesc("queen_dedup_given_up_total", "Partitions that left the dedup cache for room (evicted), or did not fit or could not be read (suppressed).", "reason")
+	dedupFollowed  = engineDesc("queen_dedup_partitions", "Partitions in the dedup cache.")
+	dedupBytes     = engineDesc("queen_dedup_bytes", "Memory of the dedup cache.")
 	popTargeted    = engineDesc("queen_pop_targeted_total", "Claims of named partitions.")
 	popWildcard    = engineDesc("queen_pop_wildcard_total", "Claims that searched a queue.")
 	popUndecodable = engineDesc("queen_pop_undecodable_segments_total", "Stored segments that could not be read, once per attempt.")
@@ -48,6 +53,7 @@ type engineCollector struct{ deps *Deps }
 func (c engineCollector) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range [...]*prometheus.Desc{
 		admissionBudget, admissionInFlight, admissionWaiting, admissionWaits, batchesFired, batchItems, itemsPerBatch, batchRoundTrip,
+		dedupClaims, dedupReads, dedupGivenUp, dedupFollowed, dedupBytes,
 		popTargeted, popWildcard, popUndecodable, popSealed, ackRecognised, ackBatches, ackBytes, ackFailures, longPolls,
 	} {
 		descs <- desc
@@ -79,6 +85,17 @@ func (c engineCollector) Collect(metrics chan<- prometheus.Metric) {
 		gauge(itemsPerBatch, float64(stats.Frames)/math.Max(float64(stats.Commits), 1), "push")
 		gauge(batchRoundTrip, roundTrip(stats, 0.5), "push", "0.5")
 		gauge(batchRoundTrip, roundTrip(stats, 0.99), "push", "0.99")
+	}
+	if c.deps.DedupStats != nil {
+		stats := c.deps.DedupStats()
+		counter(dedupClaims, float64(stats.Vouched), "vouched")
+		counter(dedupClaims, float64(stats.Suspected), "suspected")
+		counter(dedupClaims, float64(stats.Unknown), "unknown")
+		counter(dedupReads, float64(stats.Reads))
+		counter(dedupGivenUp, float64(stats.Evictions), "evicted")
+		counter(dedupGivenUp, float64(stats.Suppressions), "suppressed")
+		gauge(dedupFollowed, float64(stats.Partitions))
+		gauge(dedupBytes, float64(stats.Bytes))
 	}
 	if c.deps.PopStats != nil {
 		stats := c.deps.PopStats()

@@ -19,6 +19,7 @@ import (
 	"queenmq/internal/engine/admission"
 	"queenmq/internal/engine/pop"
 	"queenmq/internal/engine/push"
+	"queenmq/internal/engine/push/dedup"
 	"queenmq/internal/engine/transaction"
 	"queenmq/internal/pg"
 )
@@ -125,6 +126,7 @@ func (f *world) server() *Server {
 		Starting:     func() bool { return f.starting },
 		Stopping:     func() bool { return f.stopping },
 		Admission:    func() admission.Stats { return admission.Stats{Budget: 12} },
+		DedupStats:   func() dedup.Stats { return dedup.Stats{Vouched: 7, Suspected: 2, Evictions: 1, Bytes: 4096} },
 		QueueChanged: func(_ uuid.UUID, queue string) {
 			f.mu.Lock()
 			defer f.mu.Unlock()

@@ -277,7 +277,7 @@ func TestScenarios(t *testing.T) {
 		},
 		{name: "Metrics", method: "GET", path: "/metrics", status: 200, contains: []string{`"uptime":0,"requests":{"total":0,"rate":0}`, `"database":{"poolSize":160,"idleConnections":7,"waitingRequests":1}`, `"arrayBuffers":0`, `"cpu":{"user":0,"system":0}`}},
 		{
-			name: "Prometheus", method: "GET", path: "/metrics/prometheus", status: 200, contains: []string{"# HELP queen_uptime_seconds ", "# TYPE queen_process_push_requests_total counter\nqueen_process_push_requests_total 0\n", "queen_db_pool_size 160", `queen_admission_inflight{lane="maint"} 0`, "queen_admission_budget 12"},
+			name: "Prometheus", method: "GET", path: "/metrics/prometheus", status: 200, contains: []string{"# HELP queen_uptime_seconds ", "# TYPE queen_process_push_requests_total counter\nqueen_process_push_requests_total 0\n", "queen_db_pool_size 160", `queen_admission_inflight{lane="maint"} 0`, "queen_admission_budget 12", `queen_dedup_claims_total{result="vouched"} 7`, `queen_dedup_given_up_total{reason="evicted"} 1`, "queen_dedup_bytes 4096"},
 			header: []string{"Content-Type: text/plain; version=0.0.4; charset=utf-8", "Cache-Control: no-cache"},
 		},
 

@@ -15,6 +15,7 @@ import (
 	"queenmq/internal/engine/admission"
 	"queenmq/internal/engine/pop"
 	"queenmq/internal/engine/push"
+	"queenmq/internal/engine/push/dedup"
 	"queenmq/internal/engine/transaction"
 	"queenmq/internal/pg"
 	"queenmq/internal/tenant"
@@ -119,12 +120,13 @@ type Deps struct {
 	MeshStats func() json.RawMessage
 	// Admission gives the figures of the admission controller for the metrics. Nil leaves its families out.
 	Admission func() admission.Stats
-	// PushStats, PopStats, AckStats and LongPolls (waiting polls by queue) give the figures of the engine for the metrics. Nil leaves their
-	// families out.
-	PushStats func() push.Stats
-	PopStats  func() pop.Stats
-	AckStats  func() ack.Stats
-	LongPolls func() map[string]int
+	// PushStats, DedupStats, PopStats, AckStats and LongPolls (waiting polls by queue) give the figures of the engine for the
+	// metrics. Nil leaves their families out.
+	PushStats  func() push.Stats
+	DedupStats func() dedup.Stats
+	PopStats   func() pop.Stats
+	AckStats   func() ack.Stats
+	LongPolls  func() map[string]int
 	// Cluster reads what all brokers reported to the database, and Upkeep gives the figures of the background loops, for the
 	// metrics. Nil leaves their families out.
 	Cluster func(ctx context.Context) (pg.ClusterMetrics, error)
