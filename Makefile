@@ -10,7 +10,7 @@ BUILDVCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo auto || echo fals
 TOOL := go tool -modfile=tools/go.mod
 FUZZTIME ?= 30s
 
-.PHONY: run quickstart build test check lint fuzz bench bench-quick clean
+.PHONY: run quickstart build test check lint vulncheck fuzz bench bench-quick clean
 
 ## run: install what is missing, build, and serve on port 6632
 run:
@@ -42,6 +42,10 @@ check:
 ## lint: the long list of .golangci.yml, with an installed golangci-lint
 lint: check
 	golangci-lint run
+
+## vulncheck: known vulnerabilities that the program reaches; needs the network
+vulncheck:
+	$(TOOL) govulncheck ./...
 
 ## fuzz: every fuzz target for FUZZTIME
 fuzz:

@@ -87,9 +87,8 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		Paused: flags.PopsPaused, Log: b.log, Opener: opener, Sniff: b.cfg.Secrets.Sniff,
 		Delivered: func(d pop.Delivery) { acker.Delivered(ack.Delivery(d)) },
 	}, db, gates, slots)
-	transactor := transaction.New(transaction.Config{
-		Packer: packer, Encryption: transaction.Encryption{Demanded: pusher.Encrypts, Forget: pusher.ForgetQueue, Sealer: sealer},
-	}, db, acker, gates, slots)
+	encryption := push.Encryption{Demanded: pusher.Encrypts, Forget: pusher.ForgetQueue, Sealer: sealer}
+	transactor := transaction.New(transaction.Config{Packer: packer, Encryption: encryption}, db, acker, gates, slots)
 
 	counted := meter.New()
 	redrives := replay.NewRunner(b.cfg.Server.ServerID+" "+segment.NewID().String(), packer, db, gates, slots, flags.PushesPaused)
@@ -102,8 +101,8 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 	}, api.Deps{
 		Pusher: counted.Pusher(pusher), Popper: counted.Popper(popper), Acker: counted.Acker(acker), Transactor: counted.Transactor(transactor),
 		Store: db, Verifier: tokens,
-		Browser: browse.New(db), Replayer: replay.New(packer, db, gates, slots),
-		Streamer: stream.New(stream.Config{Packer: packer}, db, gates, slots), Flags: flags,
+		Browser: browse.New(db, opener), Replayer: replay.New(packer, db, gates, slots),
+		Streamer: stream.New(stream.Config{Packer: packer, Encryption: encryption}, db, gates, slots), Flags: flags,
 		Ready:    append([]api.Check{{Name: "schema", Run: b.checkStarted}}, loops.checks()...),
 		Starting: func() bool { return !b.started.Load() },
 		Stopping: b.stopping.Load,

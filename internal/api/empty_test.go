@@ -57,7 +57,7 @@ func (f *emptyBroker) ByAddress(context.Context, uuid.UUID, uuid.UUID, string, s
 // A fakeStreamer is emptyBroker for cycles, whose method has the name of the transactor's.
 type fakeStreamer struct{ *emptyBroker }
 
-func (f fakeStreamer) Run(context.Context, uuid.UUID, stream.Cycle) (json.RawMessage, error) {
+func (f fakeStreamer) Run(context.Context, uuid.UUID, string, stream.Cycle) (json.RawMessage, error) {
 	return f.raw()
 }
 

@@ -18,7 +18,7 @@ import (
 
 // A Streamer commits the cycles of streaming queries; *stream.Server is one.
 type Streamer interface {
-	Run(ctx context.Context, tenant uuid.UUID, c stream.Cycle) (json.RawMessage, error)
+	Run(ctx context.Context, tenant uuid.UUID, producerSub string, c stream.Cycle) (json.RawMessage, error)
 }
 
 // either returns the first of two names of a member that is there. The contract uses snake case, some clients camel case.
@@ -163,7 +163,7 @@ func (s *Server) streamCycle(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer, err := s.deps.Streamer.Run(r.Context(), tenantOf(r), cycle)
+	answer, err := s.deps.Streamer.Run(r.Context(), tenantOf(r), subjectOf(r), cycle)
 	if err != nil {
 		return err
 	}

@@ -4,9 +4,13 @@ import "errors"
 
 var (
 	// ErrRequired says that the request carries no token.
-	ErrRequired = errors.New("Authentication required") //nolint:staticcheck // the text of the wire contract
+	//
+	//lint:ignore ST1005 the text of the wire contract
+	ErrRequired = errors.New("Authentication required") //nolint:staticcheck // as above
 	// ErrForbidden says that the token is good and holds none of the roles that the route admits.
-	ErrForbidden = errors.New("Insufficient permissions") //nolint:staticcheck // the text of the wire contract
+	//
+	//lint:ignore ST1005 the text of the wire contract
+	ErrForbidden = errors.New("Insufficient permissions") //nolint:staticcheck // as above
 	// ErrKeysUnavailable says that the key set could not be fetched yet, so that no token can be checked. It passes.
 	ErrKeysUnavailable = errors.New("the keys that tokens are checked with could not be fetched yet")
 )

@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -194,4 +195,46 @@ func TestNoPlainTextAfterTheSwitch(t *testing.T) {
 		}
 	}
 	require.Equal(t, 200, seen)
+}
+
+func TestMessageReadsAndStreamsOfAnEncryptedQueue(t *testing.T) {
+	t.Parallel()
+	s := stack.Start(t, map[string]string{"QUEEN_ENCRYPTION_KEY": keyA})
+	c := as(t, s.URL, nil)
+	c.configure("secret", `{"encryptionEnabled":true,"retryLimit":0}`)
+	c.mustPush("secret", "a", `"`+clear+`"`)
+	m := c.pop("secret", "")[0]
+	detail := c.call("GET", "/api/v1/messages/"+m.PartitionID+"/a", "")
+	require.Equal(t, 200, detail.status, detail.body)
+	require.Contains(t, detail.body, clear)
+	require.Contains(t, detail.body, `"isEncrypted":true`)
+
+	// A dead letter keeps the envelope, also where it is listed, and a replay never becomes plain text.
+	dead := c.call("POST", "/api/v1/ack", fmt.Sprintf(`{"transactionId":"a","partitionId":%q,"leaseId":%q,"status":"dlq"}`, m.PartitionID, m.LeaseID))
+	require.Contains(t, dead.body, `"dlq":true`)
+	require.NotContains(t, c.call("GET", "/api/v1/dlq", "").body, clear)
+	require.Contains(t, c.call("POST", "/api/v1/messages/"+m.PartitionID+"/a/retry", "").body, "encryption_key_missing")
+
+	registered := c.call("POST", "/streams/v1/queries", `{"name":"s","source_queue":"source","sink_queue":"secret","config_hash":"h"}`)
+	require.Equal(t, 200, registered.status, registered.body)
+	var query struct {
+		ID string `json:"query_id"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(registered.body), &query))
+	c.mustPush("source", "in", `1`)
+	in := c.pop("source", "consumerGroup=streams")[0]
+	done := c.call("POST", "/streams/v1/cycle", fmt.Sprintf(
+		`{"query_id":%q,"partition_id":%q,"consumer_group":"streams","push_items":[{"queue":"secret","partition":"out","transactionId":"sunk","payload":%q}],"ack":{"transactionId":"in","leaseId":%q,"status":"completed"}}`,
+		query.ID, in.PartitionID, clear, in.LeaseID))
+	require.Equal(t, 200, done.status, done.body)
+	require.Contains(t, done.body, `"success": true`)
+	require.NotContains(t, everything(t, s), clear)
+	out := c.call("GET", "/api/v1/pop/queue/secret/partition/out", "")
+	require.Contains(t, out.body, clear)
+	var stored []byte
+	require.NoError(t, s.DB.QueryRow(t.Context(), `SELECT s.blob FROM queen.log_segments s JOIN queen.log_partitions p ON p.id = s.partition_id WHERE p.name = 'out'`).Scan(&stored))
+	frames, err := segment.Unpack(stored)
+	require.NoError(t, err)
+	defer frames.Release()
+	require.True(t, frames.At(0).Encrypted)
 }

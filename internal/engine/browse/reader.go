@@ -38,7 +38,7 @@ type Content struct {
 	TraceID       uuid.NullUUID
 	ProducerSub   string
 	Encrypted     bool
-	// Payload is the exact bytes that were pushed, empty for none.
+	// Payload is the exact bytes that were pushed, empty for none; the envelope when Encrypted is true and no key opens it.
 	Payload []byte
 }
 
@@ -67,10 +67,18 @@ type Traced struct {
 }
 
 // A Reader reads stored messages. Make one with [New].
-type Reader struct{ db Store }
+type Reader struct {
+	db     Store
+	opener Opener
+}
 
-// New returns a reader of db.
-func New(db Store) *Reader { return &Reader{db} }
+// An Opener decrypts payloads; an error leaves them as they are stored.
+type Opener interface {
+	Open(payload []byte, flagged bool) ([]byte, error)
+}
+
+// New returns a reader of db. opener decrypts what is stored encrypted; nil shows it as it is stored.
+func New(db Store, opener Opener) *Reader { return &Reader{db, opener} }
 
 // List returns one page of messages.
 func (r *Reader) List(ctx context.Context, tenant uuid.UUID, filter pg.MessageFilter) (Page, error) {
@@ -126,7 +134,7 @@ func (r *Reader) fill(ctx context.Context, places []place) error {
 			return err
 		}
 		for key, s := range stored {
-			if err := fillFrom(s, bySegment[key]); err != nil {
+			if err := r.fillFrom(s, bySegment[key]); err != nil {
 				return fmt.Errorf("segment %d of partition %s: %w", key.Base, key.PartitionID, err)
 			}
 		}
@@ -135,7 +143,7 @@ func (r *Reader) fill(ctx context.Context, places []place) error {
 	return nil
 }
 
-func fillFrom(stored pg.StoredSegment, places []place) error {
+func (r *Reader) fillFrom(stored pg.StoredSegment, places []place) error {
 	frames, err := segment.Unpack(stored.Blob)
 	if err != nil {
 		return err
@@ -143,14 +151,19 @@ func fillFrom(stored pg.StoredSegment, places []place) error {
 	defer frames.Release()
 	for _, p := range places {
 		if p.frame >= 0 && p.frame < frames.Len() {
-			*p.content = contentOf(frames.At(p.frame))
+			*p.content = r.contentOf(frames.At(p.frame))
 		}
 	}
 	return nil
 }
 
-// contentOf copies a frame out of the buffer it lies in.
-func contentOf(f segment.Frame) Content {
+// contentOf copies a frame out of the buffer it lies in, decrypted when it can be.
+func (r *Reader) contentOf(f segment.Frame) Content {
+	if f.Encrypted && r.opener != nil {
+		if plain, err := r.opener.Open(f.Payload, true); err == nil {
+			f.Payload = plain
+		}
+	}
 	return Content{
 		Available: true, ID: f.ID, TransactionID: f.TransactionID, TraceID: f.TraceID, ProducerSub: f.ProducerSub,
 		Encrypted: f.Encrypted, Payload: bytes.Clone(f.Payload),
@@ -175,7 +188,7 @@ func (r *Reader) Find(ctx context.Context, tenant, partition uuid.UUID, transact
 		return detail, false, nil
 	}
 	p := place{frame: int(found.Offset - found.Segment.Base), content: &detail.Content}
-	if err := fillFrom(found.Segment, []place{p}); err != nil {
+	if err := r.fillFrom(found.Segment, []place{p}); err != nil {
 		return Detail{}, false, fmt.Errorf("segment %d of partition %s: %w", found.Segment.Base, partition, err)
 	}
 	return detail, detail.Available, nil

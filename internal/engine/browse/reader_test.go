@@ -31,7 +31,7 @@ func newShelf(t *testing.T) *shelf {
 	conn, err := pgx.Connect(t.Context(), database.ConnString())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return &shelf{t, db, conn, New(db)}
+	return &shelf{t, db, conn, New(db, nil)}
 }
 
 func (s *shelf) push(tenant uuid.UUID, partition string, ids ...string) uuid.UUID {

@@ -50,6 +50,8 @@ type Config struct {
 	Timeout time.Duration
 	// Packer compresses the sink segments. Nil is level 3.
 	Packer *segment.Packer
+	// Encryption is used for the sinks that demand it.
+	Encryption push.Encryption
 }
 
 // A Server runs cycles. Make one with [New].
@@ -72,13 +74,14 @@ func New(cfg Config, db Store, gates Gates, slots *admission.Controller) *Server
 // success:false and why. It is not cancelled when the caller leaves: the effect may be wanted.
 //
 // A sink segment some of whose messages are stored already, and some not, rolls the cycle back: the database cannot take a
-// segment apart. Then the stored ones are left out and the cycle runs once more.
-func (s *Server) Run(ctx context.Context, tenant uuid.UUID, c Cycle) (json.RawMessage, error) {
+// segment apart. Then the stored ones are left out and the cycle runs once more. producerSub is the authenticated subject that the
+// pushed messages carry.
+func (s *Server) Run(ctx context.Context, tenant uuid.UUID, producerSub string, c Cycle) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Timeout)
 	defer cancel()
 	items := c.Items
 	for attempt := 1; ; attempt++ {
-		bundle, err := push.Pack(s.cfg.Packer, tenant, "", items)
+		bundle, err := s.cfg.Encryption.Pack(ctx, s.cfg.Packer, tenant, producerSub, items)
 		if err != nil {
 			return nil, err
 		}
@@ -89,6 +92,13 @@ func (s *Server) Run(ctx context.Context, tenant uuid.UUID, c Cycle) (json.RawMe
 		if !result.Success && len(result.Duplicates) > 0 && attempt == 1 {
 			items = without(items, bundle, result.Duplicates)
 			continue
+		}
+		if !result.Success && attempt <= 2 { // a sink may have come to demand encryption since its settings were read
+			if again, err := s.cfg.Encryption.Recheck(ctx, tenant, bundle); err != nil {
+				return nil, err
+			} else if again {
+				continue
+			}
 		}
 		for _, sink := range result.Queued {
 			s.gates.Wake(tenant, sink.Queue, sink.Partition)

@@ -54,7 +54,7 @@ func item(queue, id, payload string) push.Item {
 func run(t *testing.T, s *store, w *wakes, items ...push.Item) (json.RawMessage, error) {
 	t.Helper()
 	server := New(Config{}, s, w, admission.New(admission.Config{PoolSize: 4, Reserve: 1}))
-	return server.Run(t.Context(), pg.DefaultTenant, Cycle{Items: items})
+	return server.Run(t.Context(), pg.DefaultTenant, "", Cycle{Items: items})
 }
 
 func TestStoredFramesAreLeftOutAndTheCycleRunsAgain(t *testing.T) {

@@ -64,16 +64,6 @@ type Acks interface {
 	Forget(partition uuid.UUID, group, worker string)
 }
 
-// Encryption is how pushes to queues that demand it are encrypted; *push.Pusher and *secret.Ring offer the parts.
-type Encryption struct {
-	// Demanded says whether a queue demands encryption, as far as is known. Nil is never.
-	Demanded func(ctx context.Context, tenant uuid.UUID, queue string) (bool, error)
-	// Forget drops what is known of a queue after the database contradicted it. Nil drops nothing.
-	Forget func(tenant uuid.UUID, queue string)
-	// Sealer encrypts. Nil cannot: such pushes are refused.
-	Sealer push.Sealer
-}
-
 // Config holds what a Server can be told. The zero value is the default.
 type Config struct {
 	// Timeout bounds one transaction. Default 40 s.
@@ -81,7 +71,7 @@ type Config struct {
 	// Packer compresses the pushes. Nil is the default level.
 	Packer *segment.Packer
 	// Encryption is used for the queues that demand it.
-	Encryption Encryption
+	Encryption push.Encryption
 }
 
 // A Server runs transactions. Make one with [New].
@@ -119,7 +109,7 @@ func (s *Server) Run(
 		return outcome, nil
 	}
 	items, itemOf := pushItems(operations)
-	bundle, err := s.pack(ctx, tenant, producerSub, items)
+	bundle, err := s.cfg.Encryption.Pack(ctx, s.cfg.Packer, tenant, producerSub, items)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -137,11 +127,13 @@ func (s *Server) Run(
 	committed, err := s.commit(ctx, request(tenant, bundle, merged))
 	if rolledBack, ok := errors.AsType[*pg.TransactionError](err); ok && rolledBack.Config {
 		// A queue has come to demand encryption since its settings were read. Nothing was committed.
-		for _, segment := range bundle.Segments {
-			s.forget(tenant, segment.Queue)
-		}
-		if bundle, err = s.pack(ctx, tenant, producerSub, items); err == nil {
-			committed, err = s.commit(ctx, request(tenant, bundle, merged))
+		var again bool
+		if again, err = s.cfg.Encryption.Recheck(ctx, tenant, bundle); err == nil && again {
+			if bundle, err = s.cfg.Encryption.Pack(ctx, s.cfg.Packer, tenant, producerSub, items); err == nil {
+				committed, err = s.commit(ctx, request(tenant, bundle, merged))
+			}
+		} else if err == nil {
+			err = rolledBack
 		}
 	}
 	if err != nil {
@@ -160,35 +152,6 @@ func (s *Server) Run(
 		s.settle(ctx, tenant, m, committed.Acks[i], operations, outcome.Results)
 	}
 	return outcome, nil
-}
-
-// pack packs the pushes, encrypted where their queue demands it. Without a key such a transaction is refused as a whole.
-func (s *Server) pack(ctx context.Context, tenant uuid.UUID, producerSub string, items []push.Item) (*push.Bundle, error) {
-	sealers := make(map[string]push.Sealer)
-	for i := range items {
-		queue := items[i].Queue
-		if _, known := sealers[queue]; known || s.cfg.Encryption.Demanded == nil {
-			continue
-		}
-		demanded, err := s.cfg.Encryption.Demanded(ctx, tenant, queue)
-		switch {
-		case err != nil:
-			return nil, err
-		case demanded && s.cfg.Encryption.Sealer == nil:
-			return nil, fmt.Errorf("transaction: queue %q: %w", queue, push.ErrEncryptionRequired)
-		case demanded:
-			sealers[queue] = s.cfg.Encryption.Sealer
-		default:
-			sealers[queue] = nil
-		}
-	}
-	return push.PackSealed(s.cfg.Packer, func(queue string) push.Sealer { return sealers[queue] }, tenant, producerSub, items)
-}
-
-func (s *Server) forget(tenant uuid.UUID, queue string) {
-	if s.cfg.Encryption.Forget != nil {
-		s.cfg.Encryption.Forget(tenant, queue)
-	}
 }
 
 // pushItems picks the pushes out, with the index of the operation that each is.
