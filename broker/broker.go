@@ -13,7 +13,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+
 	"queenmq/internal/config"
+	"queenmq/internal/engine/segment"
 	"queenmq/internal/localpg"
 	"queenmq/internal/pg"
 	"queenmq/internal/telemetry"
@@ -48,8 +51,9 @@ func NewLogger(cfg *Config, w io.Writer) (*slog.Logger, error) {
 
 // A Broker is one broker. Make it with [New], run it once with Run.
 type Broker struct {
-	cfg Config
-	log *slog.Logger
+	cfg      Config
+	log      *slog.Logger
+	instance uuid.UUID // of this run, because two brokers may carry one name by mistake
 
 	ran      atomic.Bool
 	started  atomic.Bool // the schema is there
@@ -66,7 +70,7 @@ func WithLogger(logger *slog.Logger) Option { return func(b *Broker) { b.log = l
 
 // New returns a broker that does nothing until it is run. It keeps a copy of cfg.
 func New(cfg *Config, options ...Option) *Broker {
-	b := &Broker{cfg: *cfg, log: slog.New(slog.DiscardHandler), ready: make(chan struct{})}
+	b := &Broker{cfg: *cfg, log: slog.New(slog.DiscardHandler), instance: segment.NewID(), ready: make(chan struct{})}
 	for _, option := range options {
 		option(b)
 	}
@@ -104,6 +108,9 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 		return errors.New("this broker has run already: make a new one")
 	}
 	b.reportSettings(ctx)
+	if err := b.checkListenURL(); err != nil {
+		return err
+	}
 	trusted, err := newTrust(&b.cfg, b.log)
 	if err != nil {
 		return err
@@ -124,7 +131,8 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 		}()
 	}
 	db, err := pg.Open(ctx, pg.Options{
-		ConnString: connString, MaxConns: b.cfg.Database.PoolSize, StatementTimeout: b.cfg.Database.StatementTimeout,
+		ConnString: connString, DirectConnString: b.cfg.Mesh.ListenURL.Reveal(),
+		MaxConns: b.cfg.Database.PoolSize, StatementTimeout: b.cfg.Database.StatementTimeout,
 		ApplicationName: "queen " + b.cfg.Server.ServerID, Logger: b.log, RootCertificates: b.cfg.Database.SSLRootCert,
 	})
 	switch {
@@ -217,6 +225,10 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, 
 		b.address = listener.Addr().String()
 		b.started.Store(true)
 		close(b.ready)
+		start("list of brokers", func() error { return engine.neighbours.registration.Run(background) })
+		if engine.neighbours.mesh != nil {
+			start("mesh", func() error { return engine.neighbours.mesh.Run(background) })
+		}
 		b.log.InfoContext(ctx, "queen is ready", slog.String("address", b.address), slog.String("server_id", b.cfg.Server.ServerID),
 			slog.String("version", Version()), slog.Int("pool", b.cfg.Database.PoolSize))
 	}

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -39,6 +40,8 @@ type engine struct {
 	flags   *upkeep.Flags
 	loops   *loops
 	handler http.Handler
+
+	neighbours *neighbours
 }
 
 // newEngine constructs the parts in the order in which they need each other.
@@ -94,6 +97,12 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 	redrives := replay.NewRunner(b.cfg.Server.ServerID+" "+segment.NewID().String(), packer, db, gates, slots, flags.PushesPaused)
 	loops := b.newLoops(db, slots, gates, counted, redrives, popper)
 
+	neighbours := b.newNeighbours(db, pusher, popper, gates, flags, loops.reconcile)
+	var meshFigures func() api.MeshFigures
+	if neighbours.mesh != nil {
+		meshFigures = neighbours.figures
+	}
+
 	handler := api.New(api.Config{
 		MaxBodyBytes: b.cfg.Server.MaxBodyBytes, PopTimeout: b.cfg.Pop.DefaultTimeout, Version: Version(), ServerID: b.cfg.Server.ServerID, Log: b.log,
 		Tenancy: b.cfg.Tenancy.Header, Origins: b.cfg.Tenancy.Origins(),
@@ -103,23 +112,14 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		Store: db, Verifier: tokens,
 		Browser: browse.New(db, opener), Replayer: replay.New(packer, db, gates, slots),
 		Streamer: stream.New(stream.Config{Packer: packer, Encryption: encryption}, db, gates, slots), Flags: flags,
-		Ready:    append([]api.Check{{Name: "schema", Run: b.checkStarted}}, loops.checks()...),
-		Starting: func() bool { return !b.started.Load() },
-		Stopping: b.stopping.Load,
-		QueueChanged: func(tenant uuid.UUID, queue string) {
-			pusher.ForgetQueue(tenant, queue)
-			popper.ForgetQueue(tenant, queue)
-			// A changed option may release messages that parked pops wait for.
-			gates.Wake(tenant, queue, "")
-		},
-		GroupChanged: func(tenant uuid.UUID, queue, group string) {
-			popper.ForgetGroup(tenant, queue, group)
-			if queue == "" {
-				gates.WakeAll()
-				return
-			}
-			gates.Wake(tenant, queue, "")
-		},
+		Ready:        append([]api.Check{{Name: "schema", Run: b.checkStarted}}, loops.checks()...),
+		Starting:     func() bool { return !b.started.Load() },
+		Stopping:     b.stopping.Load,
+		QueueChanged: neighbours.queueChanged,
+		GroupChanged: neighbours.groupChanged,
+		FlagsChanged: neighbours.flagsChanged,
+		Brokers:      func(ctx context.Context) (json.RawMessage, error) { return db.Brokers(ctx, b.instance) },
+		Mesh:         meshFigures,
 		Wake:         gates.Wake,
 		RefreshStats: loops.stats.Refresh,
 		Admission:    slots.Stats,
@@ -132,7 +132,7 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		Upkeep:       func() api.UpkeepFigures { return loops.figures(flags) },
 		Registry:     telemetry.NewRegistry(),
 	})
-	return &engine{gates: gates, pusher: pusher, dedup: cache, popper: popper, acker: acker, flags: flags, loops: loops, handler: handler}, nil
+	return &engine{gates: gates, pusher: pusher, dedup: cache, popper: popper, acker: acker, flags: flags, loops: loops, handler: handler, neighbours: neighbours}, nil
 }
 
 // newGates makes the gates, with a hot list unless that is switched off.

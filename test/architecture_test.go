@@ -29,6 +29,7 @@ var mayImport = map[string][]string{
 
 	"internal/api":    {"internal/engine/...", "internal/pg", "internal/auth", "internal/tenant"},
 	"internal/upkeep": {"internal/pg", "internal/engine/ready", "internal/engine/admission", "internal/engine/spool", "internal/engine/meter"},
+	"internal/mesh":   {"internal/pg"},
 
 	"internal/engine/meter":       {"internal/engine/push", "internal/engine/pop", "internal/engine/ack", "internal/engine/transaction", "internal/pg"},
 	"internal/engine/transaction": {"internal/engine/push", "internal/engine/ack", "internal/engine/segment", "internal/engine/admission", "internal/engine/ready", "internal/pg"},

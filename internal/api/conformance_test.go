@@ -146,7 +146,7 @@ func TestEveryAnswerLooksAsDescribed(t *testing.T) {
 		l.do("GET", "/api/v1/analytics/"+path, "", 200)
 	}
 	l.list("/api/v1/analytics/queue-lag")
-	for _, path := range []string{"/auth/me", "/openapi.json", "/health", "/livez", "/readyz", "/status", "/metrics", "/api/v1/system/shared-state", "/internal/api/shared-state/stats", "/internal/api/inter-instance/stats"} {
+	for _, path := range []string{"/auth/me", "/openapi.json", "/health", "/livez", "/readyz", "/status", "/metrics", "/api/v1/system/brokers", "/api/v1/system/shared-state", "/internal/api/shared-state/stats", "/internal/api/inter-instance/stats"} {
 		l.do("GET", path, "", 200)
 	}
 	l.do("POST", "/auth/logout", "", 200)

@@ -73,6 +73,9 @@ func newMetrics(reg *prometheus.Registry, s *Server) *metrics {
 	if s.deps.Cluster != nil {
 		reg.MustRegister(&clusterCollector{read: s.deps.Cluster})
 	}
+	if s.deps.Mesh != nil {
+		reg.MustRegister(meshCollector{s.deps.Mesh})
+	}
 	if s.deps.Upkeep != nil {
 		reg.MustRegister(upkeepCollector{s.deps.Upkeep})
 	}

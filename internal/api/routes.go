@@ -123,6 +123,7 @@ var routes = []route{
 	{method: "POST", path: "/api/v1/system/maintenance", access: accessAdmin, handler: (*Server).setMaintenance, failed: "maintenance failed", body: shapeSwitch, answer: shapeMaintenanceSet, summary: "Switch pushes off or on, for all brokers."},
 	{method: "GET", path: "/api/v1/system/maintenance/pop", access: accessAdmin, handler: (*Server).popMaintenance, answer: shapePopMaintenance, summary: "Show the pop switch."},
 	{method: "POST", path: "/api/v1/system/maintenance/pop", access: accessAdmin, handler: (*Server).setPopMaintenance, failed: "maintenance failed", body: shapeSwitch, answer: shapePopMaintenance, summary: "Switch pops off or on, for all brokers."},
+	{method: "GET", path: "/api/v1/system/brokers", access: accessAdmin, handler: (*Server).brokers, failed: "brokers failed", answer: shapeBrokers, summary: "List the brokers of the database, with those that died in the last day."},
 	{method: "GET", path: "/api/v1/system/shared-state", access: accessAdmin, handler: (*Server).sharedState, answer: shapeSharedState, summary: "Show the maintenance switches in the older shape."},
 	{method: "POST", path: "/api/v1/stats/refresh", access: accessAdmin, handler: (*Server).refreshStats, failed: "refresh failed", answer: shapeRefreshed, summary: "Compute the cached counters now."},
 	{method: "POST", path: "/internal/api/notify", access: accessAdmin, handler: (*Server).notify, body: shapeNotify, answer: shapeStatusWord, summary: "Wake the long polls of a queue."},

@@ -116,8 +116,12 @@ type Deps struct {
 	Wake func(tenant uuid.UUID, queue, partition string)
 	// RefreshStats computes the cached counters now and returns what it did as JSON. Nil answers that none are kept.
 	RefreshStats func(ctx context.Context) (json.RawMessage, error)
-	// MeshStats describes the traffic between brokers as JSON. Nil says that there are no peers.
-	MeshStats func() json.RawMessage
+	// FlagsChanged is called after a maintenance switch was turned. It must not block.
+	FlagsChanged func()
+	// Brokers lists the brokers of the database, as pg.DB.Brokers does. Nil lists none.
+	Brokers func(ctx context.Context) (json.RawMessage, error)
+	// Mesh gives the figures of the traffic between brokers. Nil says that there is none.
+	Mesh func() MeshFigures
 	// Admission gives the figures of the admission controller for the metrics. Nil leaves its families out.
 	Admission func() admission.Stats
 	// PushStats, DedupStats, PopStats, AckStats and LongPolls (waiting polls by queue) give the figures of the engine for the
@@ -198,6 +202,12 @@ func New(cfg Config, deps Deps) *Server {
 	}
 	if deps.Wake == nil {
 		deps.Wake = nothing
+	}
+	if deps.FlagsChanged == nil {
+		deps.FlagsChanged = func() {}
+	}
+	if deps.Brokers == nil {
+		deps.Brokers = func(context.Context) (json.RawMessage, error) { return json.RawMessage(`{"brokers":[]}`), nil }
 	}
 	if deps.RefreshStats == nil {
 		deps.RefreshStats = noStats

@@ -160,12 +160,15 @@ const (
 	shapePopMaintenance shape = `{"popMaintenanceMode":"bool","message":"string"}`
 	shapeSwitch         shape = `{"enabled":"bool"}`
 	shapeSharedState    shape = `{"enabled":"bool","reason":"string","maintenance_mode":"bool","pop_maintenance_mode":"bool"}`
-	shapeMesh           shape = `{"enabled":"bool","maintenance_mode":"bool","pop_maintenance_mode":"bool"}`
-	shapeRefreshed      shape = `{"engine":"string","queuesUpdated":"int","segPartitions":"int","namespaces":{"namespacesUpdated":"int"},"tasks":{"tasksUpdated":"int"},"system":{"systemUpdated":"int"},"refreshedAt":"time"}`
-	shapeNotify         shape = `{"queue":"string","partition?":"string|null"}`
-	shapeStatusWord     shape = `{"status":"string"}`
-	shapeHealth         shape = `{"status":"string","database":"string","engine":"string","version":"string"}`
-	shapeMetrics        shape = `{"uptime":"int","requests":{"total":"int","rate":"number"},"messages":{"total":"int","rate":"number"},"database":{"poolSize":"int","idleConnections":"int","waitingRequests":"int"},
+	shapeMesh           shape = `{"enabled":"bool","maintenance_mode":"bool","pop_maintenance_mode":"bool","reason?":"string","server_id?":"string","transport?":"string","port?":"int","peer_count?":"int",
+		"peers?":[{"host":"string","port":"int","connected":"bool","resolved":"bool","resolved_ip":"string","server_id":"string"}],"servers_alive?":"int","servers_dead?":"int",
+		"messages_sent?":"int","messages_received?":"int","messages_dropped?":"int","signature_failures?":"int","handshake_failures?":"int","sequence_rejections?":"int","running?":"bool"}`
+	shapeBrokers    shape = `{"brokers":[{"id":"string","instance":"uuid","version":"string","address":"string","startedAt":"time","lastSeen":"time","alive":"bool","self":"bool"}]}`
+	shapeRefreshed  shape = `{"engine":"string","queuesUpdated":"int","segPartitions":"int","namespaces":{"namespacesUpdated":"int"},"tasks":{"tasksUpdated":"int"},"system":{"systemUpdated":"int"},"refreshedAt":"time"}`
+	shapeNotify     shape = `{"queue":"string","partition?":"string|null"}`
+	shapeStatusWord shape = `{"status":"string"}`
+	shapeHealth     shape = `{"status":"string","database":"string","engine":"string","version":"string"}`
+	shapeMetrics    shape = `{"uptime":"int","requests":{"total":"int","rate":"number"},"messages":{"total":"int","rate":"number"},"database":{"poolSize":"int","idleConnections":"int","waitingRequests":"int"},
 		"memory":{"rss":"int","heapTotal":"int","heapUsed":"int","external":"int","arrayBuffers":"int"},"cpu":{"user":"int","system":"int"}}`
 
 	shapeRegister   shape = `{"name":"string","source_queue":"string","sink_queue?":"string|null","config_hash":"string","reset?":"bool|null"}`

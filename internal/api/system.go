@@ -120,6 +120,7 @@ func (s *Server) setFlag(w http.ResponseWriter, r *http.Request, flag pg.SystemF
 		return false, err
 	}
 	s.refreshFlags(r.Context())
+	s.deps.FlagsChanged()
 	return enabled, nil
 }
 
@@ -147,16 +148,6 @@ type sharedStateAnswer struct {
 func (s *Server) sharedState(w http.ResponseWriter, _ *http.Request) error {
 	return writeValue(w, http.StatusOK, sharedStateAnswer{
 		Reason: "single_node_segments_broker", Maintenance: s.deps.Flags.PushesPaused(), PopMaintenance: s.deps.Flags.PopsPaused(),
-	})
-}
-
-// meshStats shows the traffic between brokers.
-func (s *Server) meshStats(w http.ResponseWriter, _ *http.Request) error {
-	if s.deps.MeshStats != nil {
-		return writeProcedure(w, http.StatusOK, s.deps.MeshStats())
-	}
-	return writeValue(w, http.StatusOK, sharedStateAnswer{
-		Reason: "no_peers", Maintenance: s.deps.Flags.PushesPaused(), PopMaintenance: s.deps.Flags.PopsPaused(),
 	})
 }
 

@@ -85,6 +85,7 @@ func newStack(t *testing.T, database *testdb.Database) *stack {
 		},
 		GroupChanged: pops.ForgetGroup,
 		Wake:         gates.Wake,
+		Brokers:      func(ctx context.Context) (json.RawMessage, error) { return db.Brokers(ctx, uuid.Nil) },
 		RefreshStats: func(ctx context.Context) (json.RawMessage, error) { return db.RefreshStats(ctx, time.Minute) },
 	}))
 	t.Cleanup(func() {

@@ -17,6 +17,7 @@ type Config struct {
 	Ack       Ack       `title:"Acknowledgements"`
 	Admission Admission `title:"Admission of write transactions"`
 	Caches    Caches    `title:"Caches"`
+	Mesh      Mesh      `title:"Several brokers"`
 	Retention Retention `title:"Retention"`
 	Metrics   Metrics   `title:"Statistics and metrics"`
 	Log       Log       `title:"Logging"`
@@ -176,6 +177,12 @@ type Metrics struct {
 	StatsInterval         time.Duration `env:"STATS_INTERVAL_MS" default:"10000" min:"1000" max:"3600000" unit:"ms" doc:"How often the statistics behind lists and status pages are computed, by one broker at a time. Longer by itself where a computation takes more than a tenth of it."`
 	RetainedBytesInterval time.Duration `env:"RETAINED_BYTES_INTERVAL_MS" default:"600000" min:"1000" max:"86400000" unit:"ms" doc:"How often the stored bytes of every queue are added up, which reads a row for each segment."`
 	FlushInterval         time.Duration `env:"METRICS_FLUSH_MS" default:"60000" min:"1000" max:"3600000" unit:"ms" doc:"How often this broker stores what it counted."`
+}
+
+// Mesh is how the brokers of one database tell each other what happened.
+type Mesh struct {
+	Enabled   bool   `env:"QUEEN_SYNC_ENABLED" default:"true" doc:"Tell the other brokers of the database through LISTEN/NOTIFY what became available and what changed. Off, they find out by looking, which takes longer; nothing else differs."`
+	ListenURL Secret `env:"QUEEN_LISTEN_URL" auto:"as DATABASE_URL or the PG_ variables" doc:"Connection string of the same database for the two sessions of LISTEN/NOTIFY. Needed when the broker reaches PostgreSQL through a pooler that shares sessions among clients, such as PgBouncer in transaction mode: name PostgreSQL itself here."`
 }
 
 // Log is what the broker writes to standard error.

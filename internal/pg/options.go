@@ -24,6 +24,9 @@ type Options struct {
 	// RootCertificates are the authorities (PEM) that the server's certificate is verified against, where the connection string
 	// asks for verification. Empty are those of the system.
 	RootCertificates string
+	// DirectConnString is how sessions that listen reach the server itself, for pools that go through a pooler which shares sessions
+	// among clients. In the form of ConnString. Default: as the pool.
+	DirectConnString string
 	// MaxConns is the most connections the pool opens; it opens them when they are needed. Default 160.
 	MaxConns int
 	// StatementTimeout bounds every statement on the client's side; the server's own limit is one second longer, so that the
@@ -39,6 +42,8 @@ type Options struct {
 	ApplicationName string
 	// Logger gets what heals by itself: a server that is not there yet, a schema apply that waits. Default: none.
 	Logger *slog.Logger
+
+	direct *pgx.ConnConfig // DirectConnString, parsed
 }
 
 // withDefaults returns the options with every default filled in and a parsed configuration.
@@ -51,15 +56,27 @@ func (o Options) withDefaults() (Options, error) {
 		}
 		o.Config = config
 	}
+	o.direct = o.Config
+	if o.DirectConnString != "" {
+		config, err := ParseConfig(o.DirectConnString)
+		if err != nil {
+			return Options{}, err
+		}
+		o.direct = config
+	}
 	if strings.TrimSpace(o.RootCertificates) != "" {
 		roots := x509.NewCertPool()
 		if !roots.AppendCertsFromPEM([]byte(strings.ReplaceAll(o.RootCertificates, `\n`, "\n"))) {
 			return Options{}, ErrRootCertificates
 		}
 		if given {
-			o.Config = o.Config.Copy()
+			isDirect := o.direct == o.Config
+			if o.Config = o.Config.Copy(); isDirect {
+				o.direct = o.Config
+			}
 		}
 		setRoots(o.Config, roots)
+		setRoots(o.direct, roots)
 	}
 	if o.MaxConns < 0 || o.StatementTimeout < 0 || o.LockTimeout < 0 || o.AcquireTimeout < 0 || o.ApplyPatience < 0 {
 		return Options{}, errors.New("database pool: sizes and timeouts cannot be negative")

@@ -18,7 +18,8 @@ const maxHints = 64
 
 // Gates holds the gate of every queue, and of every tenant's discovery pops, that a long poll waits for. Make one with [New].
 type Gates struct {
-	hot *HotList // nil when the database finds the partitions
+	hot  *HotList // nil when the database finds the partitions
+	tell func(tenant uuid.UUID, queue, partition string)
 
 	mu        sync.RWMutex
 	queues    map[queueKey]*gate
@@ -32,8 +33,15 @@ type queueKey struct {
 
 // New returns an empty set of gates without a hot list.
 func New() *Gates {
-	return &Gates{queues: make(map[queueKey]*gate), discovery: make(map[uuid.UUID]*gate)}
+	return &Gates{
+		tell:   func(uuid.UUID, string, string) {},
+		queues: make(map[queueKey]*gate), discovery: make(map[uuid.UUID]*gate),
+	}
 }
+
+// Tell makes f hear of every partition in which this broker made messages available, for the other brokers. f must not block. Call it
+// before the gates are in use.
+func (g *Gates) Tell(f func(tenant uuid.UUID, queue, partition string)) { g.tell = f }
 
 // NewHot returns an empty set of gates that keeps a hot list for queue pops.
 func NewHot(list *HotList) *Gates {
@@ -51,12 +59,19 @@ func (g *Gates) Stored(tenant uuid.UUID, queue, partition string, n int) {
 		g.hot.mark(queueKey{tenant, queue}, partition, n, true)
 	}
 	g.open(tenant, queue, partition)
+	g.tell(tenant, queue, partition)
 }
 
 // Wake tells every long poll on the queue, and every discovery poll of the tenant, that the partition may have work that is not the
 // doing of a push: a transaction, a moved dead letter, a changed option. Call it after the commit. An empty partition means "somewhere
 // in the queue". It never blocks.
 func (g *Gates) Wake(tenant uuid.UUID, queue, partition string) {
+	g.WakeRemote(tenant, queue, partition)
+	g.tell(tenant, queue, partition)
+}
+
+// WakeRemote is Wake for what other brokers know already, because they said so or are told otherwise.
+func (g *Gates) WakeRemote(tenant uuid.UUID, queue, partition string) {
 	switch {
 	case g.hot == nil:
 	case partition == "":
@@ -67,11 +82,6 @@ func (g *Gates) Wake(tenant uuid.UUID, queue, partition string) {
 	g.open(tenant, queue, partition)
 }
 
-// WakeRemote is Wake for a partition that another broker has named. It must not be told to other brokers again.
-func (g *Gates) WakeRemote(tenant uuid.UUID, queue, partition string) {
-	g.Wake(tenant, queue, partition)
-}
-
 // Released tells that a lease of (partition, group) ended by an acknowledgment or because it was given back. covered says that the
 // whole batch was completed, which no nack, retry or partial ack ever is.
 func (g *Gates) Released(tenant uuid.UUID, queue, partition, group string, covered bool) {
@@ -79,6 +89,11 @@ func (g *Gates) Released(tenant uuid.UUID, queue, partition, group string, cover
 		g.hot.promote(queueKey{tenant, queue}, partition, group, covered)
 	}
 	g.open(tenant, queue, partition)
+	// What was given back is as good as new to the others. After a covered batch there may be more too, but telling so for every ack
+	// would cost more than their looking again by themselves.
+	if !covered {
+		g.tell(tenant, queue, partition)
+	}
 }
 
 // Taken tells that a pop claimed messages of (partition, group) past the hot list. What the list believed about the newest batch is no
