@@ -91,11 +91,15 @@ func (m *Mesh) flush(ctx context.Context, p *pacing, beat bool) (left bool) {
 	m.count.sent.Add(uint64(len(payloads)))
 	m.count.usage.Store(uint64(usage * 1e6))
 	m.mute(ctx, p, usage)
-	// Staying below what receivers accept of one sender: the more was sent, the longer the next messages gather.
-	p.messages = p.flushed.Add(time.Duration(float64(weight) / sentRate * float64(time.Second)))
+	// Staying below what receivers accept of one sender: the more was sent, the longer the next messages gather. A flush of changes only
+	// does not cut a pause short.
+	gather := time.Duration(float64(weight) / sentRate * float64(time.Second))
 	if partial {
 		m.count.partial.Add(1)
-		p.messages = p.flushed.Add(partialPause)
+		gather = partialPause
+	}
+	if next := p.flushed.Add(gather); next.After(p.messages) {
+		p.messages = next
 	}
 	return left
 }
