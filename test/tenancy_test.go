@@ -64,7 +64,7 @@ var methodsWithoutTenant = map[string]string{
 	"RefreshRetainedBytes": everybody,
 	"ClaimTask":            byTask, "TaskBatch": byTask, "RedriveStep": byTask, "PurgeStep": byTask,
 	"ApplySchema": process, "Inspect": process, "NewLeader": process, "Close": process, "Ping": process, "Stats": process,
-	"WaitReady": process, "DatabaseTime": process,
+	"WaitReady": process, "DatabaseTime": process, "BrokerSeen": process, "BrokerLeft": process, "Brokers": cluster, "Listen": process, "NewNotifier": process,
 }
 
 var (
@@ -72,7 +72,7 @@ var (
 	sqlComment  = regexp.MustCompile(`--[^\n]*`)
 	// tenantTable matches every table of the schema except those of the program itself.
 	tenantTable  = regexp.MustCompile(`\bqueen(?:_streams)?\.(\w+)\b(?:\s|;|,|\)|$)`)
-	programTable = map[string]bool{"system_state": true, "system_metrics": true, "schema_version": true, "schema_files": true}
+	programTable = map[string]bool{"system_state": true, "system_metrics": true, "schema_version": true, "schema_files": true, "brokers": true}
 	createTable  = regexp.MustCompile(`(?i)CREATE TABLE IF NOT EXISTS\s+queen(?:_streams)?\.(\w+)`)
 )
 
