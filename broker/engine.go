@@ -87,6 +87,7 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 			Initial: b.cfg.Pop.WaitInitialInterval, Threshold: b.cfg.Pop.WaitBackoffThreshold,
 			Multiplier: b.cfg.Pop.WaitBackoffMultiplier, Max: b.cfg.Pop.WaitMaxInterval,
 		},
+		FusedPops: b.fusedPops(), FusedClaims: b.cfg.Pop.FusionConcurrency,
 		Paused: flags.PopsPaused, Log: b.log, Opener: opener, Sniff: b.cfg.Secrets.Sniff,
 		Delivered: func(d pop.Delivery) { acker.Delivered(ack.Delivery(d)) },
 	}, db, gates, slots)
@@ -133,6 +134,14 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		Registry:     telemetry.NewRegistry(),
 	})
 	return &engine{gates: gates, pusher: pusher, dedup: cache, popper: popper, acker: acker, flags: flags, loops: loops, handler: handler, neighbours: neighbours}, nil
+}
+
+// fusedPops is how many pops may claim together.
+func (b *Broker) fusedPops() int {
+	if !b.cfg.Pop.Fusion {
+		return 1
+	}
+	return b.cfg.Pop.FusionMaxJobs
 }
 
 // newGates makes the gates, with a hot list unless that is switched off.

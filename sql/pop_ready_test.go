@@ -69,7 +69,7 @@ func TestPopReadyEqualsTheList(t *testing.T) {
 			p := &s.partitions[i]
 			p.staleStart = false
 			if len(p.runs) == 0 {
-				p.committed = p.last // what is to be sealed has a test of its own
+				p.hasRow, p.committed = true, p.last // what is to be sealed has a test of its own
 			}
 			for k := range p.runs[min(1, len(p.runs)):] { // so have gaps
 				p.runs[k+1].base = p.runs[k].base + p.runs[k].count
@@ -173,11 +173,12 @@ func TestPopReadySealsWhatRetentionRemoved(t *testing.T) {
 	require.Equal(t, []readyVerdict{{partition: "p", verdict: "empty"}}, verdicts)
 	require.Equal(t, popRow{Committed: 4}, popRows(t, l, id, "g")["p"])
 
-	// Beside a partition that yields it is left for the next call.
+	// Beside a partition that yields it is left for the next call, and takes no partition of the cap.
+	l.exec(t, `UPDATE queen.log_partitions SET log_start = last_offset + 1 WHERE id = $1`, pid)
 	other := l.partition(t, id, "full", run{base: 0, count: 5})
 	l.cursor(t, other, "g", -1, "", 0)
 	l.cursor(t, pid, "g", 1, "", 0)
-	_, verdicts = popReady(t, l, "q", []string{"p", "full"}, popCall{})
+	_, verdicts = popReady(t, l, "q", []string{"p", "full"}, popCall{maxPartitions: 2})
 	require.Equal(t, []readyVerdict{{partition: "full", verdict: "took", lastOffset: ptr(int64(4))}, {partition: "p", verdict: "raced", wait: 250 * time.Millisecond}}, verdicts)
 }
 
@@ -226,4 +227,46 @@ func TestPopReadyRereadsACursorThatMovedUnderTheLock(t *testing.T) {
 		}
 	}
 	require.Equal(t, int64(len(seen))-1, popRows(t, l, id, "g")["p"].Committed, "nothing was skipped")
+}
+
+// Many pops in one call: each candidate is leased to its own worker, for its own time, up to its own budget.
+func TestPopReadyServesManyWorkers(t *testing.T) {
+	t.Parallel()
+	l := newPopLog(t)
+	id := l.queue(t, "q", popQueue{})
+	l.cursor(t, l.partition(t, id, "a", run{base: 0, count: 5}, run{base: 5, count: 5}), "g", -1, "", 0)
+	l.partition(t, id, "new", run{base: 0, count: 5})
+	l.cursor(t, l.partition(t, id, "held", run{base: 0, count: 5}), "g", -1, "other", time.Hour)
+	l.cursor(t, l.partition(t, id, "drained", run{base: 0, count: 5}), "g", 4, "", 0)
+	l.cursor(t, l.partition(t, id, "b", run{base: 0, count: 5}, run{base: 5, count: 5}), "g", 2, "", 0)
+	rows, err := l.Query(t.Context(), `SELECT r_ord, r_verdict, r_base, r_start, r_take FROM queen.log_pop_ready_v1('q', 'g', '{held,b,drained,new,a}', 1000, 1,
+		'', FALSE, 0, 'all', '', FALSE, $1, '{w1,w2,w3,w4,w5}', '{10,3,10,2,100}', '{10,20,30,40,500}')`, defaultTenant)
+	require.NoError(t, err)
+	type row struct {
+		Ord               int
+		Verdict           string
+		Base, Start, Take *int64
+	}
+	got, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+	require.NoError(t, err)
+	n := func(v int64) *int64 { return &v }
+	require.Equal(t, []row{
+		{2, "took", n(0), n(3), n(2)},
+		{2, "took", n(5), n(0), n(1)},
+		{4, "took", n(0), n(0), n(2)},
+		{5, "took", n(0), n(0), n(5)},
+		{5, "took", n(5), n(0), n(5)},
+		{1, "leased", nil, nil, nil},
+		{3, "empty", nil, nil, nil},
+	}, got)
+	cursors := popRows(t, l, id, "g")
+	for name, want := range map[string]struct {
+		worker       string
+		expires, end int64
+	}{"a": {"w5", 500, 9}, "b": {"w2", 20, 5}, "new": {"w4", 40, 1}} {
+		c := cursors[name]
+		require.Equal(t, want.worker, *c.Worker, name)
+		require.Equal(t, want.end, *c.BatchEnd, name)
+		require.Equal(t, want.expires, *c.Expires, name)
+	}
 }

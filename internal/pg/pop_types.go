@@ -33,6 +33,11 @@ type PopRequest struct {
 	SubMode, SubFrom string
 	// Candidates are the partition names PopList and PopReady try, in order; for PopReady without repetitions.
 	Candidates []string
+	// Workers, Budgets and Leases, given together and parallel to Candidates, make PopReady serve many pops at once: the lease id, the
+	// most messages and the lease seconds of the pop that each candidate is for. Budget is their sum then, and Worker and
+	// LeaseSeconds do not count.
+	Workers         []string
+	Budgets, Leases []int32
 	// SkipWindow tells PopList and PopReady that the caller has applied the queue's windowBuffer itself.
 	SkipWindow bool
 	// Accept, when set together with AutoAck, sees the claim before it is committed. Its error rolls the claim back and is

@@ -5,6 +5,9 @@
 
 -- log_pop_ready_v1: claim from a list of candidate partitions that the caller believes to have messages.
 --   p_partitions  different partition names of one queue, in the order in which they may take; NULL acts as empty
+--   p_workers, p_budgets, p_leases  for many pops in one call: parallel to p_partitions, the lease id, the most messages and the lease
+--                 seconds of the pop that each candidate is for. p_budget is then their sum. Such a call leaves deferred queues and
+--                 cursors to be sealed alone
 --   the others    as log_pop_list_v1
 -- Returns the segments taken, partitions in candidate order, then one verdict per other candidate that was tried:
 --   r_ord      the candidate, from 1
@@ -22,19 +25,14 @@
 -- commits are serialized. So a batch never begins before the cursor and never passes an offset that was not read.
 -- Offsets are taken to be dense above log_start: where they are not, a batch is shorter than its budget.
 -- Locks: as log_pop_first_contact_v1, then log_consumers rows of the candidates, SKIP LOCKED. Called by: pg.PopReady.
-DO $$
-BEGIN
-    IF pg_catalog.pg_get_function_result(to_regprocedure(
-           'queen.log_pop_ready_v1(text,text,text[],integer,integer,text,boolean,integer,text,text,boolean,uuid)'))
-       <> 'TABLE(r_ord integer, r_verdict text, r_partition uuid, r_last_offset bigint, r_wait_ms bigint, r_base bigint, r_start integer, r_take integer, r_created_at timestamp with time zone, r_blob bytea)' THEN
-        DROP FUNCTION queen.log_pop_ready_v1(TEXT, TEXT, TEXT[], INTEGER, INTEGER, TEXT, BOOLEAN, INTEGER, TEXT, TEXT, BOOLEAN, UUID);
-    END IF;
-END $$;
+-- The older form had no arrays; beside this one a call without them would be ambiguous.
+DROP FUNCTION IF EXISTS queen.log_pop_ready_v1(TEXT, TEXT, TEXT[], INTEGER, INTEGER, TEXT, BOOLEAN, INTEGER, TEXT, TEXT, BOOLEAN, UUID);
 
 CREATE OR REPLACE FUNCTION queen.log_pop_ready_v1(
     p_queue TEXT, p_group TEXT, p_partitions TEXT[], p_budget INTEGER, p_lease_seconds INTEGER, p_worker TEXT, p_auto_ack BOOLEAN,
     p_max_partitions INTEGER, p_sub_mode TEXT DEFAULT 'all', p_sub_from TEXT DEFAULT '', p_skip_window BOOLEAN DEFAULT FALSE,
-    p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
+    p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001', p_workers TEXT[] DEFAULT NULL, p_budgets INTEGER[] DEFAULT NULL,
+    p_leases INTEGER[] DEFAULT NULL)
 RETURNS TABLE (r_ord INTEGER, r_verdict TEXT, r_partition UUID, r_last_offset BIGINT, r_wait_ms BIGINT, r_base BIGINT, r_start INTEGER,
                r_take INTEGER, r_created_at TIMESTAMPTZ, r_blob BYTEA)
 LANGUAGE plpgsql VOLATILE
@@ -76,22 +74,25 @@ BEGIN
         r_verdict := 'took';
         FOR r_ord, r_partition, r_last_offset, r_base, r_start, r_take, r_created_at, r_blob IN
             WITH held AS MATERIALIZED (
-                SELECT u.ord, p.id, p.last_offset, c.committed + 1 AS wanted, GREATEST(p.log_start, c.committed + 1) AS first_live
-                  FROM unnest(p_partitions) WITH ORDINALITY AS u(name, ord)
+                SELECT u.ord, COALESCE(u.worker, p_worker) AS worker, COALESCE(u.lease, p_lease_seconds, 60) AS lease, p.id, p.last_offset,
+                       c.committed + 1 AS wanted, COALESCE(u.budget, v_left) AS budget,
+                       LEAST(p.last_offset - GREATEST(p.log_start, c.committed + 1) + 1, COALESCE(u.budget, v_left)) AS promised
+                  FROM unnest(p_partitions, p_workers, p_budgets, p_leases) WITH ORDINALITY AS u(name, worker, budget, lease, ord)
                   JOIN queen.log_partitions p ON p.queue_id = v_queue AND p.name = u.name
                   JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p_group
-                 WHERE c.committed < p.last_offset
+                 WHERE c.committed < p.last_offset AND p.log_start <= p.last_offset
                    AND (c.worker_id IS NULL OR c.lease_expires_at IS NULL OR c.lease_expires_at <= v_now)
                    FOR UPDATE OF c SKIP LOCKED
             ), span AS (
                 -- Offsets are dense above log_start, so what the candidates before it leave of the budget is known without their segments.
-                SELECT h.*, v_left - (sum(h.last_offset - h.first_live + 1) OVER in_order - (h.last_offset - h.first_live + 1))::BIGINT AS room,
+                SELECT h.*, LEAST(h.budget, v_left - (sum(h.promised) OVER in_order - h.promised)::BIGINT) AS room,
                        row_number() OVER in_order AS nth
                   FROM held h
                 WINDOW in_order AS (ORDER BY h.ord)
             ), taken AS MATERIALIZED (
                 SELECT x.*
-                  FROM (SELECT h.ord::INTEGER AS ord, h.id, h.last_offset, s.base_offset, GREATEST(h.wanted - s.base_offset, 0)::INTEGER AS start,
+                  FROM (SELECT h.ord::INTEGER AS ord, h.worker, h.lease, h.id, h.last_offset, s.base_offset,
+                               GREATEST(h.wanted - s.base_offset, 0)::INTEGER AS start,
                                (LEAST(s.end_offset, GREATEST(f.base_offset, h.wanted) + h.room - 1)
                                 - GREATEST(s.base_offset, h.wanted) + 1)::INTEGER AS take,
                                s.created_at, s.blob,
@@ -118,17 +119,16 @@ BEGIN
             ), moved AS (
                 UPDATE queen.log_consumers c
                    SET committed = CASE WHEN p_auto_ack THEN b.end_offset ELSE c.committed END,
-                       worker_id = CASE WHEN p_auto_ack THEN NULL ELSE p_worker END,
-                       lease_expires_at = CASE WHEN p_auto_ack THEN NULL
-                                               ELSE v_now + make_interval(secs => COALESCE(p_lease_seconds, 60)) END,
+                       worker_id = CASE WHEN p_auto_ack THEN NULL ELSE b.worker END,
+                       lease_expires_at = CASE WHEN p_auto_ack THEN NULL ELSE v_now + make_interval(secs => b.lease) END,
                        lease_acquired_at = CASE WHEN p_auto_ack THEN NULL ELSE v_now END,
                        batch_end = CASE WHEN p_auto_ack THEN NULL ELSE b.end_offset END,
                        total_consumed = c.total_consumed + CASE WHEN p_auto_ack THEN b.taken ELSE 0 END,
                        attempt_count = CASE WHEN p_auto_ack THEN c.attempt_count
                                             WHEN c.attempt_offset = b.first_offset THEN c.attempt_count + 1 ELSE 1 END,
                        attempt_offset = CASE WHEN p_auto_ack THEN c.attempt_offset ELSE b.first_offset END
-                  FROM (SELECT t.id, min(t.base_offset + t.start) AS first_offset, max(t.base_offset + t.start + t.take - 1) AS end_offset,
-                               sum(t.take) AS taken
+                  FROM (SELECT t.id, min(t.worker) AS worker, min(t.lease) AS lease, min(t.base_offset + t.start) AS first_offset,
+                               max(t.base_offset + t.start + t.take - 1) AS end_offset, sum(t.take) AS taken
                           FROM taken t
                          GROUP BY t.id) b
                  WHERE c.partition_id = b.id AND c.consumer_group = p_group
@@ -153,7 +153,7 @@ BEGIN
     END IF;
 
     -- What the statement above cannot do. Nothing is held yet.
-    IF array_length(v_took, 1) IS NULL THEN
+    IF array_length(v_took, 1) IS NULL AND p_workers IS NULL THEN
         SELECT array_agg(x.id ORDER BY x.ord), array_agg(x.ord ORDER BY x.ord) INTO v_pids, v_ords
           FROM (SELECT p.id, u.ord::INTEGER AS ord
                   FROM unnest(p_partitions) WITH ORDINALITY AS u(name, ord)
@@ -231,4 +231,5 @@ BEGIN
     END LOOP;
 END $$;
 
-GRANT EXECUTE ON FUNCTION queen.log_pop_ready_v1(TEXT, TEXT, TEXT[], INTEGER, INTEGER, TEXT, BOOLEAN, INTEGER, TEXT, TEXT, BOOLEAN, UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_pop_ready_v1(TEXT, TEXT, TEXT[], INTEGER, INTEGER, TEXT, BOOLEAN, INTEGER, TEXT, TEXT, BOOLEAN, UUID, TEXT[], INTEGER[], INTEGER[])
+    TO PUBLIC;

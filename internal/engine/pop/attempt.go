@@ -122,21 +122,7 @@ func (s *Server) claim(
 	}
 	slot.Release() // decoding needs no slot, and giving a lease back takes one of its own
 	s.overtake(l, claimed)
-	batches, broken := decode(claimed.Partitions)
-	s.reportBroken(ctx, l, broken)
-	result := s.newResult(l, batches)
-	for _, b := range broken {
-		if b.delivered == 0 {
-			result.release(ctx, b.partition)
-		}
-	}
-	if s.withholdEncrypted(ctx, result) {
-		return nil, ErrKeyMissing
-	}
-	if len(result.Partitions) == 0 {
-		return nil, nil
-	}
-	return result, nil
+	return s.deliver(ctx, l, claimed)
 }
 
 // claimAutoAck decodes before the claim is committed, so that what cannot be read, or has nobody left to be sent to, is not

@@ -123,7 +123,12 @@ func (s *Server) lookReady(ctx context.Context, l *look, deadline time.Time) (*R
 		if round == 0 {
 			s.fill(ctx, ring, l.Budget, time.Duration(settings.MinPopWait)*time.Millisecond, deadline)
 		}
-		result, err := s.claimReady(ctx, l, ring, candidates(l.MaxPartitions, ring.Ready(), round))
+		var result *Result
+		if round == 0 && s.cfg.FusedPops > 1 && l.MaxPartitions == 1 && !l.AutoAck && deferral == (ready.Deferral{}) {
+			result, err = s.claimTogether(ctx, l, ring)
+		} else {
+			result, err = s.claimReady(ctx, l, ring, candidates(l.MaxPartitions, ring.Ready(), round))
+		}
 		if result != nil || err != nil {
 			return result, ring, err
 		}
@@ -217,30 +222,24 @@ func (s *Server) claimReady(ctx context.Context, l *look, ring *ready.Ring, limi
 		}
 		return nil, err
 	}
-	checkIn(&out, l, claimed)
+	leases := make([]int, len(l.Candidates))
+	for i := range leases {
+		leases[i] = l.LeaseSeconds
+	}
+	checkIn(&out, claimed, leases, l.AutoAck)
 	slot.Release() // decoding needs no slot, and giving a lease back takes one of its own
 	if !l.AutoAck {
-		batches, broken = decode(claimed.Partitions)
-		s.reportBroken(ctx, l, broken)
+		return s.deliver(ctx, l, claimed)
 	}
-	result := s.newResult(l, batches)
-	for _, b := range broken {
-		if b.delivered == 0 {
-			result.release(ctx, b.partition) // looked at again when the ring thinks that the lease may have ended
-		}
-	}
-	if s.withholdEncrypted(ctx, result) {
-		return nil, ErrKeyMissing
-	}
-	if len(result.Partitions) == 0 {
+	if len(batches) == 0 {
 		return nil, nil
 	}
-	return result, nil
+	return s.newResult(l, batches), nil
 }
 
-// checkIn tells the ring what a claim found.
-func checkIn(out *ready.CheckOut, l *look, claimed pg.Claim) {
-	reached := make([]bool, len(l.Candidates))
+// checkIn tells the ring what a claim found; leases are the seconds for which each candidate would be held.
+func checkIn(out *ready.CheckOut, claimed pg.Claim, leases []int, autoAck bool) {
+	reached := make([]bool, len(leases))
 	took := 0
 	for _, state := range claimed.States {
 		i := state.Index
@@ -251,10 +250,10 @@ func checkIn(out *ready.CheckOut, l *look, claimed pg.Claim) {
 			took++
 			last := segments[len(segments)-1]
 			drained := last.Base+int64(last.StartIndex+last.Take)-1 >= state.LastOffset
-			if l.AutoAck {
+			if autoAck {
 				out.Consumed(i, drained)
 			} else {
-				out.Leased(i, time.Duration(l.LeaseSeconds)*time.Second, drained)
+				out.Leased(i, time.Duration(leases[i])*time.Second, drained)
 			}
 		case pg.CandidateDeferred:
 			out.Deferred(i, state.Wait)

@@ -42,6 +42,9 @@ type Config struct {
 	// Delivered hears of every leased batch before it is sent, so that the ack of all of it can be recognised. It must not
 	// block. Nil tells nobody.
 	Delivered func(Delivery)
+	// FusedPops is the most pops that claim together, and FusedClaims how many such claims of one group run at a time. Defaults
+	// DefaultFusedPops and DefaultFusedClaims; with 1 pop every pop claims alone.
+	FusedPops, FusedClaims int
 	// Opener decrypts. Nil has no key: encrypted messages are not delivered, see ErrKeyMissing.
 	Opener Opener
 	// Sniff shows every payload to the opener, not only those marked as encrypted.
@@ -62,6 +65,7 @@ type Server struct {
 	// settings are what pops need of queues that exist.
 	settings expiring[queueKey, pg.QueueSettings]
 	flights  flights
+	fuser    fuser
 	repaired map[int64]struct{} // belongs to Repair
 	markers  expiring[groupKey, struct{}]
 	probes   expiring[groupKey, *probe]
@@ -77,7 +81,7 @@ type counters struct {
 	parked                                                atomic.Int64
 	requests, messages, empty, targeted, wildcard, broken atomic.Int64
 	sealed                                                atomic.Int64
-	fills, fillMicros                                     atomic.Int64
+	fills, fillMicros, fused                              atomic.Int64
 }
 
 // Stats are figures since the server was made, except Parked.
@@ -88,6 +92,8 @@ type Stats struct {
 	Requests, Messages, Empty int64
 	// Targeted counts claims of named partitions, Wildcard claims that searched a queue.
 	Targeted, Wildcard int64
+	// Fused counts pops that a targeted claim was made for together with others or alone; Targeted counts the claims.
+	Fused int64
 	// Undecodable counts stored segments that could not be read, once per attempt.
 	Undecodable int64
 	// Undecryptable counts messages that were delivered as the envelope they are stored in, because no key opens it.
@@ -102,6 +108,12 @@ func New(cfg Config, db Store, gates *ready.Gates, slots *admission.Controller) 
 	cfg.Backoff = cfg.Backoff.withDefaults()
 	if cfg.DefaultMode == "" {
 		cfg.DefaultMode = modeAll
+	}
+	if cfg.FusedPops <= 0 {
+		cfg.FusedPops = DefaultFusedPops
+	}
+	if cfg.FusedClaims <= 0 {
+		cfg.FusedClaims = DefaultFusedClaims
 	}
 	if cfg.Paused == nil {
 		cfg.Paused = func() bool { return false }
@@ -138,6 +150,7 @@ func (s *Server) Stats() Stats {
 		Targeted:    s.counts.targeted.Load(),
 		Wildcard:    s.counts.wildcard.Load(),
 		Undecodable: s.counts.broken.Load(),
+		Fused:       s.counts.fused.Load(),
 		Fills:       s.counts.fills.Load(),
 		FillTime:    time.Duration(s.counts.fillMicros.Load()) * time.Microsecond,
 

@@ -1,0 +1,258 @@
+package pop
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"queenmq/internal/engine/admission"
+	"queenmq/internal/engine/ready"
+	"queenmq/internal/pg"
+)
+
+const (
+	// DefaultFusedPops is the most pops of one common claim, DefaultFusedClaims how many such claims of one group run at a time.
+	DefaultFusedPops, DefaultFusedClaims = 64, 2
+	// fusedTimeout bounds a common claim, which belongs to no single caller, a little above the statement timeout.
+	fusedTimeout = 40 * time.Second
+)
+
+// errClaimBroke is what the others get when the pop that claims for them panics.
+var errClaimBroke = errors.New("the common claim broke off")
+
+// A fuser lets concurrent pops of one group claim together: one statement and one commit for many leases. A pop that finds a claim to
+// spare runs it at once, alone when nobody waits; the pops that come while all are running wait, and whoever finishes hands over to
+// the first of them, who claims for all.
+type fuser struct {
+	mu     sync.Mutex
+	groups map[fusionKey]*fusedGroup
+}
+
+// fusionKey is what pops must have in common: the same cursors, and the same start for those that are new.
+type fusionKey struct {
+	tenant                         uuid.UUID
+	queue, group, subMode, subFrom string
+}
+
+type fusedGroup struct {
+	running int
+	waiting []*fusedPop
+}
+
+// A fusedPop is one pop's part in a common claim.
+type fusedPop struct {
+	look *look
+	// turn gets a value when the pop is to run the next claim; done is closed when its own part is decided.
+	turn chan struct{}
+	done chan struct{}
+
+	// Set before done is closed.
+	claim pg.Claim
+	err   error
+}
+
+func (l *look) fusionKey() fusionKey {
+	return fusionKey{l.Tenant, l.Queue, l.Group, l.SubMode, l.SubFrom}
+}
+
+// enter adds a pop and tells whether it is to run a claim now.
+func (f *fuser) enter(key fusionKey, p *fusedPop, most int) (runs bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.groups == nil {
+		f.groups = make(map[fusionKey]*fusedGroup)
+	}
+	g := f.groups[key]
+	if g == nil {
+		g = &fusedGroup{}
+		f.groups[key] = g
+	}
+	if g.running < most {
+		g.running++
+		return true
+	}
+	g.waiting = append(g.waiting, p)
+	return false
+}
+
+// gather takes the pops that wait for a claim, at most most of them.
+func (f *fuser) gather(key fusionKey, most int) []*fusedPop {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g := f.groups[key]
+	n := min(most, len(g.waiting))
+	taken := append([]*fusedPop(nil), g.waiting[:n]...)
+	g.waiting = append(g.waiting[:0], g.waiting[n:]...)
+	return taken
+}
+
+// finish ends a claim: the first that waits runs the next one.
+func (f *fuser) finish(key fusionKey) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g := f.groups[key]
+	if len(g.waiting) > 0 {
+		next := g.waiting[0]
+		g.waiting = append(g.waiting[:0], g.waiting[1:]...)
+		next.turn <- struct{}{}
+		return
+	}
+	g.running--
+	if g.running == 0 {
+		delete(f.groups, key)
+	}
+}
+
+// quit takes a pop whose caller left out of those that wait. False means that it is too late: its part is being decided, or it is its
+// turn.
+func (f *fuser) quit(key fusionKey, p *fusedPop) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g := f.groups[key]
+	if g == nil {
+		return false
+	}
+	for i, one := range g.waiting {
+		if one == p {
+			g.waiting = append(g.waiting[:i], g.waiting[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// claimTogether claims at most one partition of the ring for the pop, in a claim that it may share with others.
+func (s *Server) claimTogether(ctx context.Context, l *look, ring *ready.Ring) (*Result, error) {
+	key := l.fusionKey()
+	own := &fusedPop{look: l, turn: make(chan struct{}, 1), done: make(chan struct{})}
+	runs := s.fuser.enter(key, own, s.cfg.FusedClaims)
+	if !runs {
+		left := ctx.Done()
+		for waiting := true; waiting; {
+			select {
+			case <-own.done:
+				return s.conclude(ctx, own)
+			case <-own.turn:
+				waiting = false
+			case <-left:
+				if s.fuser.quit(key, own) {
+					return nil, context.Cause(ctx)
+				}
+				left = nil // one of the other two comes; what was claimed must be given back
+			}
+		}
+	}
+	defer s.fuser.finish(key)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	pops := append([]*fusedPop{own}, s.fuser.gather(key, s.cfg.FusedPops-1)...)
+	s.claimFor(ctx, pops, ring, key)
+	return s.conclude(ctx, own)
+}
+
+// claimFor runs one claim for all the pops. Every part is decided when it returns, whatever happens.
+func (s *Server) claimFor(ctx context.Context, pops []*fusedPop, ring *ready.Ring, key fusionKey) {
+	decided := false
+	defer func() {
+		for _, p := range pops {
+			if !decided && p.err == nil {
+				p.err = errClaimBroke
+			}
+			close(p.done)
+		}
+	}()
+	fail := func(err error) {
+		decided = true
+		for _, p := range pops {
+			p.err = err
+		}
+	}
+	// It is not only the caller's: its leaving must not fail the others.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fusedTimeout)
+	defer cancel()
+	slot, err := s.slots.Acquire(ctx, admission.Pop)
+	if err != nil {
+		fail(context.Cause(ctx))
+		return
+	}
+	defer slot.Release()
+	// While the slot was waited for, more may have come.
+	pops = append(pops, s.fuser.gather(key, s.cfg.FusedPops-len(pops))...)
+	out := ring.Take(len(pops), MaxBatch*len(pops))
+	names := out.Names()
+	if len(names) == 0 {
+		decided = true
+		return
+	}
+	// Whatever happens from here on, also a panic: an entry that is taken and never settled would not be served again.
+	defer out.Return()
+	s.counts.targeted.Add(1)
+	s.counts.fused.Add(int64(len(names)))
+	claimed, err := s.db.PopReady(ctx, request(pops, names))
+	if err != nil {
+		fail(err)
+		return
+	}
+	leases := make([]int, len(names))
+	for i := range names {
+		leases[i] = pops[i].look.LeaseSeconds
+	}
+	checkIn(&out, claimed, leases, false)
+	took := 0
+	for _, state := range claimed.States {
+		if state.Verdict == pg.CandidateTook {
+			pops[state.Index].claim.Partitions = claimed.Partitions[took : took+1 : took+1]
+			took++
+		}
+	}
+	decided = true
+}
+
+// request is what the database is asked for pops that get one candidate each.
+func request(pops []*fusedPop, names []string) pg.PopRequest {
+	r := pops[0].look.PopRequest
+	r.Candidates = names
+	if len(names) == 1 {
+		return r
+	}
+	r.Workers, r.Budgets, r.Leases = make([]string, len(names)), make([]int32, len(names)), make([]int32, len(names))
+	r.Worker, r.Budget, r.MaxPartitions = "", 0, 0
+	for i := range names {
+		one := &pops[i].look.PopRequest
+		r.Workers[i], r.Budgets[i], r.Leases[i] = one.Worker, int32(one.Budget), int32(one.LeaseSeconds) //nolint:gosec // at most MaxBatch and MaxLeaseSeconds
+		r.Budget += one.Budget
+	}
+	return r
+}
+
+// conclude turns a pop's part of a common claim into its answer.
+func (s *Server) conclude(ctx context.Context, p *fusedPop) (*Result, error) {
+	if p.err != nil || len(p.claim.Partitions) == 0 {
+		return nil, p.err
+	}
+	return s.deliver(ctx, p.look, p.claim)
+}
+
+// deliver decodes what was leased. Leases of which nothing can be delivered are given back; an encrypted batch without a key is
+// ErrKeyMissing when there is nothing else.
+func (s *Server) deliver(ctx context.Context, l *look, claimed pg.Claim) (*Result, error) {
+	batches, broken := decode(claimed.Partitions)
+	s.reportBroken(ctx, l, broken)
+	result := s.newResult(l, batches)
+	for _, b := range broken {
+		if b.delivered == 0 {
+			result.release(ctx, b.partition) // the ring looks again when it thinks that the lease may have ended
+		}
+	}
+	if s.withholdEncrypted(ctx, result) {
+		return nil, ErrKeyMissing
+	}
+	if len(result.Partitions) == 0 {
+		return nil, nil
+	}
+	return result, nil
+}
