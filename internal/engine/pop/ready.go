@@ -25,8 +25,7 @@ const (
 
 // serveReady serves a queue pop from the hot list: it parks in the crowd of its ring, where it costs no statement and no timer but its
 // deadline's.
-func (s *Server) serveReady(ctx context.Context, req *Request, claim pg.PopRequest) (*Result, error) {
-	l := &look{kind: Queue, override: req.LeaseSeconds, PopRequest: claim}
+func (s *Server) serveReady(ctx context.Context, req *Request, l *look) (*Result, error) {
 	if !req.Wait || req.Timeout <= 0 {
 		result, _, err := s.lookReady(ctx, l, time.Time{})
 		return result, err
@@ -53,7 +52,7 @@ func (s *Server) serveReady(ctx context.Context, req *Request, claim pg.PopReque
 			return nil, nil
 		}
 		if ring == nil {
-			return s.serveSearching(ctx, req, claim, deadline)
+			return s.serveSearching(ctx, req, l, deadline)
 		}
 		ring.Park(place)
 		switch s.park(ctx, place.Woken, min(jitter(relook), left)) {

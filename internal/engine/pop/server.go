@@ -186,19 +186,25 @@ func (s *Server) serve(ctx context.Context, req *Request) (*Result, error) {
 	if s.closed() {
 		return nil, nil
 	}
-	claim := req.claim(segment.NewID().String(), s.cfg.DefaultMode)
+	l := s.newLook(req)
 	if req.Kind == Queue && s.hot != nil {
-		return s.serveReady(ctx, req, claim)
+		return s.serveReady(ctx, req, l)
 	}
 	if !req.Wait || req.Timeout <= 0 {
-		return s.attempt(ctx, &look{kind: req.Kind, override: req.LeaseSeconds, PopRequest: claim})
+		return s.attempt(ctx, l)
 	}
+	return s.serveSearching(ctx, req, l, time.Now().Add(min(req.Timeout, MaxTimeout)))
+}
 
-	return s.serveSearching(ctx, req, claim, time.Now().Add(min(req.Timeout, MaxTimeout)))
+// newLook is the first look of a request. It is made apart from the frames that a parked pop keeps on its stack.
+//
+//go:noinline
+func (s *Server) newLook(req *Request) *look {
+	return &look{kind: req.Kind, override: req.LeaseSeconds, PopRequest: req.claim(segment.NewID().String(), s.cfg.DefaultMode)}
 }
 
 // serveSearching looks again and again until something ends the wait, letting the database find the partitions.
-func (s *Server) serveSearching(ctx context.Context, req *Request, claim pg.PopRequest, deadline time.Time) (*Result, error) {
+func (s *Server) serveSearching(ctx context.Context, req *Request, l *look, deadline time.Time) (*Result, error) {
 	lookCtx, cancel := context.WithDeadlineCause(ctx, deadline.Add(answerGrace), errLookTooLate)
 	defer cancel()
 	waiter := s.subscribe(req)
@@ -211,9 +217,8 @@ func (s *Server) serveSearching(ctx context.Context, req *Request, claim pg.PopR
 			hints = nil
 		}
 		if hints == nil || req.concerns(hints) {
-			result, err := s.attempt(lookCtx, &look{
-				kind: req.Kind, override: req.LeaseSeconds, hints: hints, byTimer: !wasWoken, PopRequest: claim,
-			})
+			l.hints, l.byTimer = hints, !wasWoken
+			result, err := s.attempt(lookCtx, l)
 			if errors.Is(err, errLookTooLate) {
 				return nil, nil
 			}
