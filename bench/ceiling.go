@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"queenmq/bench/payload"
 	"queenmq/internal/engine/segment"
 )
 
@@ -34,12 +35,12 @@ func (b *bench) ceiling(ctx context.Context, batch, bundle int) (result, error) 
 
 // readyMade packs a few segments.
 func (b *bench) readyMade(seed uint64, batch int) ([][]byte, error) {
-	source := newPayloadSource(b.options.payload, b.options.size, seed)
+	source := payload.NewSource(b.options.payload, b.options.size, seed)
 	blobs := make([][]byte, 16)
 	for k := range blobs {
 		frames := make([]segment.Frame, batch)
 		for f := range frames {
-			frames[f] = segment.Frame{ID: segment.NewID(), TransactionID: uuid.NewString(), Payload: source.append(nil, int64(f))}
+			frames[f] = segment.Frame{ID: segment.NewID(), TransactionID: uuid.NewString(), Payload: source.Append(nil, int64(f))}
 		}
 		var err error
 		if blobs[k], _, err = segment.Pack(frames); err != nil {
@@ -87,14 +88,14 @@ func (b *bench) rows(ctx context.Context) (result, error) {
 	}
 	workers := make([]worker, b.options.singles)
 	for i := range workers {
-		source, connection := newPayloadSource(b.options.payload, b.options.size, uint64(i)), b.connection()
+		source, connection := payload.NewSource(b.options.payload, b.options.size, uint64(i)), b.connection()
 		var body []byte
 		workers[i] = func(ctx context.Context) (int, error) {
 			conn, err := connection(ctx)
 			if err != nil {
 				return 0, err
 			}
-			body = source.append(body[:0], 1)
+			body = source.Append(body[:0], 1)
 			_, err = conn.Exec(ctx, `INSERT INTO public.bench_rows (body) VALUES ($1)`, body)
 			return 1, err
 		}

@@ -14,13 +14,15 @@ import (
 	"os/signal"
 	"strings"
 	"time"
+
+	"queenmq/bench/payload"
 )
 
 // options are the flags of one run.
 type options struct {
 	database    string
 	scenarios   string
-	payload     payloadKind
+	payload     payload.Kind
 	size        int
 	partitions  int
 	producers   int
@@ -44,7 +46,7 @@ func main() {
 	var kind string
 	flag.StringVar(&o.database, "database", "", "connection string of an empty database; empty starts a private durable PostgreSQL")
 	flag.StringVar(&o.scenarios, "scenarios", quick, "scenarios to run, in this order; known: "+strings.Join(scenarioNames(), ", "))
-	flag.StringVar(&kind, "payload", string(randomPayload), "random (hardly compresses) or order (compresses well)")
+	flag.StringVar(&kind, "payload", string(payload.Random), "random (hardly compresses) or order (compresses well)")
 	flag.IntVar(&o.size, "size", 256, "bytes of one payload")
 	flag.IntVar(&o.partitions, "partitions", 100, "partitions that the load is spread over")
 	flag.IntVar(&o.producers, "producers", 32, "producers of push-100 and connections of the ceiling")
@@ -59,9 +61,9 @@ func main() {
 	flag.IntVar(&o.repetitions, "repetitions", 3, "runs of every scenario; the median counts")
 	flag.StringVar(&o.settings, "settings", "", "settings of the broker, NAME=value separated by commas")
 	flag.Parse()
-	o.payload = payloadKind(kind)
-	if o.payload != randomPayload && o.payload != orderPayload {
-		fmt.Fprintf(os.Stderr, "bench: -payload %s: choose %s or %s\n", kind, randomPayload, orderPayload)
+	o.payload = payload.Kind(kind)
+	if o.payload != payload.Random && o.payload != payload.Order {
+		fmt.Fprintf(os.Stderr, "bench: -payload %s: choose %s or %s\n", kind, payload.Random, payload.Order)
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

@@ -8,6 +8,8 @@ import (
 	"net/http"
 
 	"github.com/google/uuid"
+
+	"queenmq/bench/payload"
 )
 
 // push sends batches of new messages through HTTP; each request names one partition.
@@ -36,13 +38,13 @@ func (b *bench) pushers(batch, producers int) []worker {
 // A pusher builds push requests in a buffer of its own.
 type pusher struct {
 	b      *bench
-	source *payloadSource
+	source *payload.Source
 	body   []byte
 	next   int64
 }
 
 func (b *bench) newPusher(seed uint64) *pusher {
-	return &pusher{b: b, source: newPayloadSource(b.options.payload, b.options.size, seed)}
+	return &pusher{b: b, source: payload.NewSource(b.options.payload, b.options.size, seed)}
 }
 
 // push sends batch messages; partition names the lane of the k-th.
@@ -54,7 +56,7 @@ func (p *pusher) push(ctx context.Context, batch int, partition func(k int) stri
 		}
 		p.next++
 		p.body = fmt.Appendf(p.body, `{"queue":%q,"partition":%q,"transactionId":%q,"payload":`, p.b.queue, partition(k), uuid.NewString())
-		p.body = append(p.source.append(p.body, p.next), '}')
+		p.body = append(p.source.Append(p.body, p.next), '}')
 	}
 	p.body = append(p.body, "]}"...)
 	answer, status, err := p.b.call(ctx, http.MethodPost, "/api/v1/push", p.body)

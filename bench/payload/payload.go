@@ -1,4 +1,5 @@
-package main
+// Package payload makes the message bodies of the benchmarks.
+package payload
 
 import (
 	"encoding/base64"
@@ -6,26 +7,27 @@ import (
 	"math/rand/v2"
 )
 
-// A payloadKind names how message bodies are made.
-type payloadKind string
+// A Kind names how message bodies are made.
+type Kind string
 
 const (
-	// randomPayload is JSON around random base64: it hardly compresses, the worst case for segments.
-	randomPayload payloadKind = "random"
-	// orderPayload is an order-like document of varying numbers and few words: it compresses about 5 to 1.
-	orderPayload payloadKind = "order"
+	// Random is JSON around random base64: it hardly compresses, the worst case for segments.
+	Random Kind = "random"
+	// Order is an order-like document of varying numbers and few words: it compresses about 5 to 1.
+	Order Kind = "order"
 )
 
-// A payloadSource makes bodies of about size bytes. It is not safe for concurrent use; every producer has its own.
-type payloadSource struct {
-	kind   payloadKind
+// A Source makes bodies of about size bytes. It is not safe for concurrent use; every producer has its own.
+type Source struct {
+	kind   Kind
 	size   int
 	random *rand.Rand
 	noise  []byte
 }
 
-func newPayloadSource(kind payloadKind, size int, seed uint64) *payloadSource {
-	return &payloadSource{kind: kind, size: size, random: rand.New(rand.NewPCG(seed, 7)), noise: make([]byte, size)}
+// NewSource returns a source whose bodies follow from seed.
+func NewSource(kind Kind, size int, seed uint64) *Source {
+	return &Source{kind: kind, size: size, random: rand.New(rand.NewPCG(seed, 7)), noise: make([]byte, size)}
 }
 
 var (
@@ -33,10 +35,10 @@ var (
 	statuses = []string{"created", "paid", "packed", "shipped", "delivered", "returned"}
 )
 
-// append appends one JSON document.
-func (s *payloadSource) append(dst []byte, sequence int64) []byte {
+// Append appends one JSON document to dst. It begins with {"seq":SEQUENCE, whatever the kind.
+func (s *Source) Append(dst []byte, sequence int64) []byte {
 	start := len(dst)
-	if s.kind != orderPayload {
+	if s.kind != Order {
 		raw := max((s.size-32)*3/4, 1)
 		for i := range s.noise[:raw] {
 			s.noise[i] = byte(s.random.Uint32())
