@@ -10,7 +10,7 @@ BUILDVCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo auto || echo fals
 TOOL := go tool -modfile=tools/go.mod
 FUZZTIME ?= 30s
 
-.PHONY: run quickstart build test check lint vulncheck fuzz bench bench-quick clean
+.PHONY: run quickstart build test check lint vulncheck fuzz bench bench-quick bench-peers clean
 
 ## run: install what is missing, build, and serve on port 6632
 run:
@@ -64,6 +64,11 @@ bench-quick:
 bench:
 	@tools/setup.sh run
 	go run ./bench -scenarios ceiling-1,ceiling-16,rows,push-100,push-1,drain,pipeline,sparse,cardinality,longpoll,latency,backlog,dedup,soak
+
+## bench-peers: the same load on Queen and on other queues, a quarter of an hour, see bench/peers/README.md
+bench-peers:
+	@tools/setup.sh peers
+	cd bench/peers && go run . && go run . -payload order
 
 clean:
 	rm -rf bin

@@ -3,6 +3,7 @@
 #
 #   setup.sh run    PostgreSQL's server programs, for the private database of a broker without one
 #   setup.sh test   also a C compiler for the race detector and the plpgsql checker
+#   setup.sh peers  as run, and the other queues that bench/peers compares with; none is started as a service
 #
 # As root on Debian and its relatives it installs through apt-get; elsewhere it says in one line what to install.
 set -eu
@@ -102,11 +103,44 @@ setup_test() {
 	has_extension plpgsql_check || install "postgresql-$("$(server_bin)/postgres" --version | sed -n 's/.*(PostgreSQL) \([0-9]*\).*/\1/p')-plpgsql-check"
 }
 
+# install_stopped installs a package with a service that is neither started now nor at the next boot.
+install_stopped() {
+	policy=/usr/sbin/policy-rc.d
+	if [ ! -e "$policy" ]; then
+		trap 'rm -f "$policy"' EXIT
+		printf '#!/bin/sh\nexit 101\n' >"$policy"
+		chmod +x "$policy"
+	else
+		policy=
+	fi
+	install "$1"
+	update-rc.d "$1" disable >/dev/null 2>&1 || say "$1 may start at the next boot"
+	[ -z "$policy" ] || rm -f "$policy"
+	trap - EXIT
+}
+
+# A peer that cannot be installed is left out of the comparison.
+setup_peers() {
+	setup_run
+	missing=
+	[ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing="$missing rabbitmq-server"
+	command -v redis-server >/dev/null || missing="$missing redis-server"
+	[ -n "$missing" ] || return 0
+	if ! can_install; then
+		say "left out of the comparison, because they are not installed (package names of Debian):$missing"
+		return 0
+	fi
+	for package in $missing; do
+		install_stopped "$package"
+	done
+}
+
 case "${1:-}" in
 run) setup_run ;;
 test) setup_test ;;
+peers) setup_peers ;;
 *)
-	say "usage: $0 run|test"
+	say "usage: $0 run|test|peers"
 	exit 2
 	;;
 esac
