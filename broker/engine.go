@@ -89,7 +89,8 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		},
 		FusedPops: b.fusedPops(), FusedClaims: b.cfg.Pop.FusionConcurrency,
 		Paused: flags.PopsPaused, Log: b.log, Opener: opener, Sniff: b.cfg.Secrets.Sniff,
-		Delivered: func(d pop.Delivery) { acker.Delivered(ack.Delivery(d)) },
+		MaxAnswerBytes: b.cfg.Pop.MaxAnswerBytes,
+		Delivered:      func(d pop.Delivery) { acker.Delivered(ack.Delivery(d)) },
 	}, db, gates, slots)
 	encryption := push.Encryption{Demanded: pusher.Encrypts, Forget: pusher.ForgetQueue, Sealer: sealer}
 	transactor := transaction.New(transaction.Config{Packer: packer, Encryption: encryption}, db, acker, gates, slots)
@@ -105,7 +106,8 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 	}
 
 	handler := api.New(api.Config{
-		MaxBodyBytes: b.cfg.Server.MaxBodyBytes, PopTimeout: b.cfg.Pop.DefaultTimeout, Version: Version(), ServerID: b.cfg.Server.ServerID, Log: b.log,
+		MaxBodyBytes: b.cfg.Server.MaxBodyBytes, MaxInflightBodyBytes: b.cfg.Server.MaxInflightBody,
+		PopTimeout: b.cfg.Pop.DefaultTimeout, Version: Version(), ServerID: b.cfg.Server.ServerID, Log: b.log,
 		Tenancy: b.cfg.Tenancy.Header, Origins: b.cfg.Tenancy.Origins(),
 		Limits: tenant.Limits{Rate: b.cfg.Tenancy.Rate, Burst: b.cfg.Tenancy.Burst, Parked: b.cfg.Tenancy.MaxParked},
 	}, api.Deps{

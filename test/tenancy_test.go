@@ -43,7 +43,7 @@ var functionsWithoutTenant = map[string]string{
 	"log_streams_state_v1":      internal, "log_streams_ack_v1": internal, "log_oldest_pending_at_v1": internal, "log_segment_since_v1": internal,
 	"log_seek_one_v1": internal, "log_partition_figures_v1": internal, "log_newest_at_v1": internal, "queue_options_v1": internal,
 	"bump_partitions_created_trigger": internal, "bump_partitions_deleted_trigger": internal, "log_pop_seed_at_v1": internal,
-	"log_pop_claim_v1": internal, "dlq_row_v1": internal,
+	"log_pop_claim_v1": internal, "log_pop_shorten_v1": byPartition, "dlq_row_v1": internal,
 	"record_trace_v1": byPartition, "delete_message_v1": byPartition, "get_message_traces_v1": byPartition, "log_message_state_v1": byPartition,
 	"log_txns_range_v1": byPartition, "log_message_scan_v1": byPartition, "log_message_frames_v1": byPartition,
 	"task_claim_v1": byTask, "task_held_v1": byTask, "task_batch_v1": byTask, "task_purge_step_v1": byTask,
@@ -51,7 +51,7 @@ var functionsWithoutTenant = map[string]string{
 
 // methodsWithoutTenant are the methods of the database door that take no tenant.
 var methodsWithoutTenant = map[string]string{
-	"AckByHash": byPartition, "CompletedBefore": byPartition, "AckMulti": byPartition, "ReleaseLease": byPartition, "FileDeadLetter": byPartition,
+	"AckByHash": byPartition, "CompletedBefore": byPartition, "AckMulti": byPartition, "ReleaseLease": byPartition, "ShortenLeases": byPartition, "FileDeadLetter": byPartition,
 	"SegmentsOf": byPartition, "SegmentAt": byPartition, "WindowHashes": byPartition, "PartitionLeaseHolder": byPartition,
 	"PartitionOwner": "it tells the tenant",
 	"PopWildcard":    inRequest, "PopSpecific": inRequest, "PopDiscover": inRequest, "PopList": inRequest, "PopReady": inRequest, "Pending": inRequest,

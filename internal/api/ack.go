@@ -61,12 +61,30 @@ func (s *Server) acknowledge(w http.ResponseWriter, r *http.Request, scan func(*
 	var results []ack.Result
 	if len(buffer.items) > 0 {
 		results = s.deps.Acker.Ack(r.Context(), tenantOf(r), buffer.group, buffer.items)
+		s.wordFailures(r, results)
 	}
 	out := getBuffer()
 	defer putBuffer(out)
 	*out = appendAckResults((*out)[:0], results)
 	_ = writeJSON(w, http.StatusOK, *out) // done whether the client reads it or not
 	return nil
+}
+
+// wordFailures gives items whose call to the database failed the words of the error table, and logs the causes: items of one batch
+// share theirs.
+func (s *Server) wordFailures(r *http.Request, results []ack.Result) {
+	last := code("")
+	for i := range results {
+		if results[i].Cause == nil {
+			continue
+		}
+		known := classify(results[i].Cause, "")
+		results[i].Error = known.text
+		if known.code != last && known.row().status >= http.StatusInternalServerError {
+			s.faults.log(r.Context(), s.log, known, r.Pattern)
+		}
+		last = known.code
+	}
 }
 
 func appendAckResults(dst []byte, results []ack.Result) []byte {

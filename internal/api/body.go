@@ -21,8 +21,15 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, buf []byte) ([
 	if r.ContentLength > limit {
 		return buf, s.bodyTooLarge()
 	}
+	hold := new(bodyHold)
 	if answer, ok := w.(*response); ok {
 		w = answer.ResponseWriter // the limit reader closes connections through the server's own type
+		hold = &answer.body
+	} else {
+		defer hold.release() // nobody else does
+	}
+	if err := s.bodies.announce(r.Context(), hold, r.ContentLength); err != nil {
+		return buf, err
 	}
 	body := http.MaxBytesReader(w, r.Body, limit)
 	line := http.NewResponseController(w)
@@ -43,6 +50,12 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, buf []byte) ([
 		buf = buf[:len(buf)+n]
 		switch {
 		case err == nil:
+			if r.ContentLength >= 0 {
+				continue
+			}
+			if err := s.bodies.grow(r.Context(), hold, int64(len(buf))); err != nil {
+				return buf, err
+			}
 		case errors.Is(err, io.EOF):
 			// The connection is watched from now on for a client that leaves, however long the request takes.
 			_ = line.SetReadDeadline(time.Time{})

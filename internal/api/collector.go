@@ -37,6 +37,7 @@ var (
 	ackBatches     = engineDesc("queen_ack_delivered_batches", "Delivered batches remembered until they are acknowledged.")
 	ackBytes       = engineDesc("queen_ack_delivered_batches_bytes", "Memory of the delivered batches remembered.")
 	ackFailures    = engineDesc("queen_ack_flush_failures_total", "Common commits of acknowledgements that failed.")
+	popShortened   = engineDesc("queen_pop_shortened_total", "Pops of which only a part of the claim fitted into one answer (QUEEN_MAX_ANSWER_BYTES).")
 	popSealed      = engineDesc("queen_pop_undecryptable_messages_total", "Messages delivered as they are stored because no key opens them.")
 	longPolls      = engineDesc("queen_parked_long_polls", "Long polls that wait for a queue; the queues beyond 1000 are summed up as other.", "queue")
 )
@@ -54,7 +55,7 @@ func (c engineCollector) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range [...]*prometheus.Desc{
 		admissionBudget, admissionInFlight, admissionWaiting, admissionWaits, batchesFired, batchItems, itemsPerBatch, batchRoundTrip,
 		dedupClaims, dedupReads, dedupGivenUp, dedupFollowed, dedupBytes,
-		popTargeted, popWildcard, popUndecodable, popSealed, ackRecognised, ackBatches, ackBytes, ackFailures, longPolls,
+		popTargeted, popWildcard, popUndecodable, popSealed, popShortened, ackRecognised, ackBatches, ackBytes, ackFailures, longPolls,
 	} {
 		descs <- desc
 	}
@@ -103,6 +104,7 @@ func (c engineCollector) Collect(metrics chan<- prometheus.Metric) {
 		counter(popWildcard, float64(stats.Wildcard))
 		counter(popUndecodable, float64(stats.Undecodable))
 		counter(popSealed, float64(stats.Undecryptable))
+		counter(popShortened, float64(stats.Shortened))
 	}
 	if c.deps.AckStats != nil {
 		stats := c.deps.AckStats()

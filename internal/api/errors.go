@@ -50,6 +50,7 @@ const (
 	codeVanished            code = "vanished"
 	codeStarting            code = "starting"
 	codeStopping            code = "stopping"
+	codeOverloaded          code = "overloaded"
 	codeInternal            code = "internal_error"
 )
 
@@ -103,6 +104,7 @@ var errorTable = []errorRow{
 	{codeVanished, http.StatusServiceUnavailable, "the queue or partition was deleted while the request was running", true, "Repeat: a push creates the queue again."},
 	{codeStarting, http.StatusServiceUnavailable, "the broker is starting: it waits for the database", true, "Repeat when `/readyz` answers 200. Nothing was done."},
 	{codeStopping, http.StatusServiceUnavailable, "the broker is stopping", true, "Repeat on another broker, or when this one is back."},
+	{codeOverloaded, http.StatusServiceUnavailable, "the broker holds as many request bodies as it may (QUEEN_MAX_INFLIGHT_BODY_BYTES); repeat after the time in Retry-After", true, "Send smaller or fewer requests at a time, or raise `QUEEN_MAX_INFLIGHT_BODY_BYTES`. Nothing was done."},
 	{codeInternal, http.StatusInternalServerError, "internal error", true, "A fault of the broker; its log holds the cause. Repeat, and report it if it persists."},
 }
 

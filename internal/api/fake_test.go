@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -42,6 +43,9 @@ type world struct {
 	stopping  bool
 	maxBody   int64
 	stall     time.Duration
+	inflight  int64
+	bodyWait  time.Duration
+	log       *slog.Logger
 
 	mu      sync.Mutex
 	changed []string
@@ -119,7 +123,7 @@ func (f *world) DeleteQueue(_ context.Context, _ uuid.UUID, queue string) (json.
 }
 
 func (f *world) server() *Server {
-	s := New(Config{Version: "1.0.0", MaxBodyBytes: f.maxBody, StallTimeout: f.stall}, Deps{
+	s := New(Config{Version: "1.0.0", MaxBodyBytes: f.maxBody, StallTimeout: f.stall, MaxInflightBodyBytes: f.inflight, BodyWait: f.bodyWait, Log: f.log}, Deps{
 		Pusher: f, Popper: f, Acker: f, Transactor: f, Store: f, Ready: f.checks,
 		Browser: f, Replayer: f, Streamer: fakeStreamer{&f.emptyBroker}, Flags: f,
 		RefreshStats: func(context.Context) (json.RawMessage, error) { return f.raw() },

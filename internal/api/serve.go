@@ -18,6 +18,7 @@ import (
 // refused: cleaned up, a path with an empty queue name would silently become another route.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer := &response{ResponseWriter: w, stall: s.cfg.StallTimeout}
+	defer func() { answer.body.release() }() // a body lives as long as its request: payloads are slices of it
 	defer s.recovered(answer, r)
 	secure(w.Header())
 	if s.cors(answer, r) {
@@ -176,6 +177,8 @@ type response struct {
 	http.ResponseWriter
 	status int
 	stall  time.Duration
+	// body is the room that the request's body takes.
+	body bodyHold
 }
 
 func (w *response) WriteHeader(status int) {

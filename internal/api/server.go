@@ -25,6 +25,8 @@ import (
 const (
 	// DefaultMaxBodyBytes is the largest request body unless configured otherwise.
 	DefaultMaxBodyBytes = 64 << 20
+	// DefaultMaxInflightBodyBytes is how much of request bodies is in memory at a time unless configured otherwise.
+	DefaultMaxInflightBodyBytes = 256 << 20
 	// DefaultPopTimeout is how long a pop with wait=true waits when it names no timeout.
 	DefaultPopTimeout = 30 * time.Second
 	// DefaultStallTimeout is how long a transfer may stand still.
@@ -35,6 +37,11 @@ const (
 type Config struct {
 	// MaxBodyBytes is the largest request body, after which 413 is answered; 0 is DefaultMaxBodyBytes.
 	MaxBodyBytes int64
+	// MaxInflightBodyBytes is the most bytes of request bodies in memory at a time; 0 is DefaultMaxInflightBodyBytes. A quarter is for
+	// bodies of at most 64 KiB. A body that is larger than all there is for its kind is served alone.
+	MaxInflightBodyBytes int64
+	// BodyWait is how long a request waits for room for its body before 503 is answered; 0 is 5 s.
+	BodyWait time.Duration
 	// PopTimeout is the long-poll deadline of pops that name none; 0 is DefaultPopTimeout, at most one hour.
 	PopTimeout time.Duration
 	// StallTimeout is how long a client may keep a transfer from getting on before its connection is given up: by sending no byte
@@ -151,6 +158,7 @@ type Server struct {
 	// description makes /openapi.json the first time it is asked for.
 	description func() ([]byte, error)
 	meter       *tenant.Meter
+	bodies      *bodyRoom
 	// claim is deps.Popper.Pop with an interface for its result, so that tests can see what becomes of results.
 	claim func(ctx context.Context, r pop.Request) (popResult, error)
 }
@@ -166,6 +174,12 @@ func New(cfg Config, deps Deps) *Server {
 	}
 	if cfg.MaxBodyBytes <= 0 {
 		cfg.MaxBodyBytes = DefaultMaxBodyBytes
+	}
+	if cfg.MaxInflightBodyBytes <= 0 {
+		cfg.MaxInflightBodyBytes = DefaultMaxInflightBodyBytes
+	}
+	if cfg.BodyWait <= 0 {
+		cfg.BodyWait = defaultBodyWait
 	}
 	if cfg.PopTimeout <= 0 {
 		cfg.PopTimeout = DefaultPopTimeout
@@ -212,7 +226,7 @@ func New(cfg Config, deps Deps) *Server {
 	if deps.RefreshStats == nil {
 		deps.RefreshStats = noStats
 	}
-	s := &Server{cfg: cfg, deps: deps, log: cfg.Log, router: newRouter(routes), started: time.Now(), meter: tenant.NewMeter(cfg.Limits)}
+	s := &Server{cfg: cfg, deps: deps, log: cfg.Log, router: newRouter(routes), started: time.Now(), meter: tenant.NewMeter(cfg.Limits), bodies: newBodyRoom(cfg.MaxInflightBodyBytes, cfg.BodyWait)}
 	s.description = sync.OnceValues(func() ([]byte, error) { return describe(routes) })
 	s.claim = func(ctx context.Context, r pop.Request) (popResult, error) {
 		result, err := deps.Popper.Pop(ctx, r)

@@ -35,6 +35,7 @@ type Server struct {
 	Port            int           `env:"PORT" default:"6632" min:"0" max:"65535" doc:"TCP port of the HTTP listener. 0 takes any free port, which the start-up line names."`
 	BindAddr        string        `env:"QUEEN_BIND_ADDR" default:"0.0.0.0" blank:"default" doc:"Address the HTTP listener binds to. 127.0.0.1 admits this machine only."`
 	MaxBodyBytes    int64         `env:"QUEEN_MAX_BODY_BYTES" default:"67108864" min:"1024" max:"1073741824" unit:"bytes" doc:"Largest request body. A larger one is answered 413."`
+	MaxInflightBody int64         `env:"QUEEN_MAX_INFLIGHT_BODY_BYTES" default:"268435456" min:"1048576" max:"1099511627776" unit:"bytes" doc:"Most bytes of request bodies held in memory at a time. A quarter is kept for bodies of at most 64 KiB. A request beyond it waits up to 5 s and is then answered 503 (overloaded). A body larger than all of it is served alone."`
 	ServerID        string        `env:"QUEEN_SERVER_ID,HOSTNAME" blank:"default" auto:"random, queen-xxxxxxxx" doc:"Name of this replica in logs, metrics and the database's list of sessions."`
 	ShutdownDelay   time.Duration `env:"QUEEN_SHUTDOWN_DELAY_MS" default:"0" min:"0" max:"600000" unit:"ms" doc:"How long the broker stays open after a stop signal while its readiness already says no, so that load balancers can take it out."`
 	ShutdownTimeout time.Duration `env:"QUEEN_SHUTDOWN_TIMEOUT_MS" default:"25000" min:"100" max:"3600000" unit:"ms" doc:"How long requests in flight may take to finish after a stop signal. Then their connections are closed."`
@@ -111,6 +112,7 @@ type Private struct {
 
 // Pop is how consumers wait and where new groups start.
 type Pop struct {
+	MaxAnswerBytes          int64         `env:"QUEEN_MAX_ANSWER_BYTES" default:"67108864" min:"1024" max:"1073741824" unit:"bytes" doc:"Most uncompressed message content in the answer of one pop. A batch that is larger ends earlier; the rest stays claimable. One message always fits, whatever its size."`
 	DefaultTimeout          time.Duration `env:"DEFAULT_TIMEOUT,POP_DEFAULT_TIMEOUT_MS" default:"30000" min:"1" max:"3600000" unit:"ms" doc:"How long a waiting pop stays open when it names no timeout."`
 	DefaultSubscriptionMode string        `env:"DEFAULT_SUBSCRIPTION_MODE" default:"all" oneof:"all|new" doc:"Where a consumer group that names no subscription mode starts: at the oldest message kept (all) or at the messages pushed from now on (new)."`
 	WaitInitialInterval     time.Duration `env:"POP_WAIT_INITIAL_INTERVAL_MS" default:"100" min:"1" max:"60000" unit:"ms" doc:"First pause of a waiting pop between two looks when no push wakes it."`

@@ -37,6 +37,8 @@ type DeadLetterOutcome struct {
 	Filed bool
 	// Error is why not. The lease then runs out and the message redelivers with its budget untouched.
 	Error string
+	// Cause is set beside Error when a call to the database failed. Its text is not for clients.
+	Cause error
 	// Named are the indexes of the reports about this very message.
 	Named []int
 }
@@ -80,7 +82,7 @@ func (s *Server) FileDeadLetter(ctx context.Context, order DeadLetterOrder) Dead
 		outcome.Error = orElse(filed.Error, textDLQRejected)
 	}
 	if err != nil {
-		outcome.Error = errorText(err)
+		outcome.Error, outcome.Cause = failureText(err), err
 	}
 	if outcome.Filed {
 		outcome.Error = ""
@@ -91,7 +93,7 @@ func (s *Server) FileDeadLetter(ctx context.Context, order DeadLetterOrder) Dead
 		slog.String("group", order.Group),
 		slog.String("worker", order.Worker),
 		slog.Int64("offset", order.Offset),
-		slog.String("error", outcome.Error))
+		slog.String("error", outcome.Error), slog.Any("cause", err))
 	return outcome
 }
 

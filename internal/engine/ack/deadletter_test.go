@@ -123,7 +123,7 @@ func TestDeadLetterThatCannotBeFiledIsHonest(t *testing.T) {
 		{"lease lost meanwhile", func(db *fakeStore) { db.file = pg.DeadLetterResult{Error: "invalid or expired lease"} }, "invalid or expired lease"},
 		{"refused without a reason", func(db *fakeStore) { db.file = pg.DeadLetterResult{} }, "dlq rejected"},
 		{"no connection", func(db *fakeStore) { db.fileErr = fmt.Errorf("file: %w", pg.ErrPoolTimeout) }, "pool"},
-		{"database error on read", func(db *fakeStore) { db.segErr = errors.New("broken") }, "broken"},
+		{"database error on read", func(db *fakeStore) { db.segErr = errors.New("broken") }, "the acknowledgment was not committed; repeat it"},
 		{"no holder", func(db *fakeStore) {
 			db.ack = func(context.Context, pg.HashAck) (pg.HashAckResult, error) {
 				return pg.HashAckResult{OK: true, DeadLetter: true, Offset: 11}, nil
@@ -141,6 +141,8 @@ func TestDeadLetterThatCannotBeFiledIsHonest(t *testing.T) {
 				{"b", partition.String(), "dlq", "holder", ""},
 			})
 			require.True(t, got[0].Success)
+			require.Equal(t, db.segErr != nil || db.fileErr != nil, got[1].Cause != nil)
+			got[1].Cause = nil
 			require.Equal(t, Result{TransactionID: "b", Error: c.want, Queue: "orders", Partition: "eu"}, got[1])
 		})
 	}

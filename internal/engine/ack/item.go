@@ -28,6 +28,9 @@ type Result struct {
 	Success bool
 	// Error is why not, in the exact words of the wire; empty on success.
 	Error string
+	// Cause is set beside Error when a call to the database failed: whoever answers the client says it in its own words for such
+	// errors, and logs it. Its text is not for clients.
+	Cause error
 	// LeaseReleased says that the call ended the lease on the partition.
 	LeaseReleased bool
 	// DeadLetter says that this item's message was filed as a dead letter.
@@ -48,6 +51,7 @@ const (
 	textDLQRejected    = "dlq rejected"
 	textAckRejected    = "ack rejected"
 	textPool           = "pool"
+	textNotCommitted   = "the acknowledgment was not committed; repeat it"
 	textNotOwned       = "partition not owned by tenant"
 	textRetryExhausted = "Retries exhausted"
 )
@@ -67,12 +71,13 @@ func Status(sent string) string {
 	}
 }
 
-// errorText is what an item says when its call to the database failed.
-func errorText(err error) string {
+// failureText is what an item says when its call to the database failed. It holds nothing of the error itself, which may quote values
+// and statements.
+func failureText(err error) string {
 	if isPoolTimeout(err) {
 		return textPool
 	}
-	return err.Error()
+	return textNotCommitted
 }
 
 // isSignal says that a status acts on the leased batch instead of completing a message.

@@ -3,6 +3,7 @@ package ack
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -257,6 +258,18 @@ func (c *call) refuse(g *group, text string) {
 	}
 }
 
+// fail gives every item of g the error of the call that was to decide it. A failed common commit has words of its own on the wire, and its
+// cause is logged where it failed.
+func (c *call) fail(g *group, err error) {
+	if errors.Is(err, errFlush) {
+		c.refuse(g, errFlush.Error())
+		return
+	}
+	for _, i := range g.indexes {
+		c.results[i].Error, c.results[i].Cause = failureText(err), err
+	}
+}
+
 // prepare checks what does not depend on the state of the batch. When it returns false the items have been refused.
 func (s *Server) prepare(ctx context.Context, c *call, g *group) bool {
 	for _, i := range g.indexes {
@@ -270,7 +283,7 @@ func (s *Server) prepare(ctx context.Context, c *call, g *group) bool {
 	owner, found, err := s.lookUp(ctx, partition)
 	switch {
 	case err != nil:
-		c.refuse(g, errorText(err))
+		c.fail(g, err)
 		return false
 	case found && owner.Tenant != c.tenant, !found && s.cfg.Tenancy:
 		c.refuse(g, textNotOwned)
@@ -295,7 +308,7 @@ func (s *Server) resolve(ctx context.Context, c *call, g *group) {
 	verdict, err := s.commit(ctx, request)
 	switch {
 	case err != nil:
-		c.refuse(g, errorText(err))
+		c.fail(g, err)
 		return
 	case !verdict.OK:
 		c.refuse(g, orElse(verdict.Error, textAckRejected))
@@ -416,7 +429,7 @@ func explain(c *call, g *group, statuses []string, verdict pg.HashAckResult, han
 		if handOff.Filed {
 			c.results[i].DeadLetter = true
 		} else {
-			c.results[i].Success, c.results[i].Error = false, handOff.Error
+			c.results[i].Success, c.results[i].Error, c.results[i].Cause = false, handOff.Error, handOff.Cause
 		}
 	}
 }

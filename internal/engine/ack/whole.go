@@ -77,7 +77,7 @@ func (s *Server) completeAlone(a *advance) {
 func (s *Server) conclude(c *call, g *group) bool {
 	switch {
 	case g.whole.err != nil:
-		c.refuse(g, errorText(g.whole.err))
+		c.fail(g, g.whole.err)
 		return true
 	case !g.whole.accepted:
 		g.resolves = true

@@ -120,6 +120,13 @@ func (s *Server) claim(
 	if err != nil {
 		return nil, err
 	}
+	returned, err := s.shorten(ctx, l, &claimed)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range returned {
+		s.gates.Released(l.Tenant, p.Queue, p.Partition, l.Group, false)
+	}
 	slot.Release() // decoding needs no slot, and giving a lease back takes one of its own
 	s.overtake(l, claimed)
 	return s.deliver(ctx, l, claimed)
@@ -134,6 +141,10 @@ func (s *Server) claimAutoAck(
 	request := l.PopRequest
 	request.Accept = func(claimed pg.Claim) error {
 		releaseAll(batches) // of a try that was rolled back and is repeated
+		batches = nil
+		if p := prefixWithin(claimed.Partitions, s.cfg.MaxAnswerBytes); !p.whole {
+			return &oversizedError{p.messages}
+		}
 		var broken []brokenSegment
 		batches, broken = decode(claimed.Partitions)
 		if len(broken) > 0 {
@@ -145,7 +156,7 @@ func (s *Server) claimAutoAck(
 		}
 		return ctx.Err()
 	}
-	claimed, err := statement(ctx, request)
+	claimed, err := s.claimSmaller(ctx, request, statement)
 	if err != nil {
 		releaseAll(batches)
 		return nil, err

@@ -39,6 +39,10 @@ type fakeStore struct {
 	settings map[string]pg.QueueSettings
 	failRead error
 
+	cuts        []pg.LeaseCut
+	leaseLost   bool
+	failShorten error
+
 	registered bool
 	failWalk   error
 	pages      [][]string
@@ -225,4 +229,19 @@ func requireWoken(t *testing.T, opened <-chan struct{}) {
 	default:
 		t.Fatal("a lease ended or a message came, and nobody was woken")
 	}
+}
+
+// ShortenLeases keeps what it is asked to keep, and answers what a test decides.
+func (f *fakeStore) ShortenLeases(_ context.Context, _, _ string, cuts []pg.LeaseCut) ([]uuid.UUID, error) {
+	defer f.enter("shorten")()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cuts = append(f.cuts, cuts...)
+	var kept []uuid.UUID
+	for _, cut := range cuts {
+		if cut.End >= 0 && !f.leaseLost {
+			kept = append(kept, cut.PartitionID)
+		}
+	}
+	return kept, f.failShorten
 }

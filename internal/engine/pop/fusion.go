@@ -197,6 +197,7 @@ func (s *Server) claimFor(ctx context.Context, pops []*fusedPop, ring *ready.Rin
 		fail(err)
 		return
 	}
+	s.shortenEach(ctx, pops, &claimed) // before the ring is told what is left
 	leases := make([]int, len(names))
 	for i := range names {
 		leases[i] = pops[i].look.LeaseSeconds

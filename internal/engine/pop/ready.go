@@ -203,6 +203,10 @@ func (s *Server) claimReady(ctx context.Context, l *look, ring *ready.Ring, limi
 	var broken []brokenSegment
 	request.Accept = func(claimed pg.Claim) error { // auto-ack only: before the commit
 		releaseAll(batches) // of a try that was rolled back and is repeated
+		batches = nil
+		if p := prefixWithin(claimed.Partitions, s.cfg.MaxAnswerBytes); !p.whole {
+			return &oversizedError{p.messages}
+		}
 		batches, broken = decode(claimed.Partitions)
 		if len(broken) > 0 {
 			s.reportBroken(ctx, l, broken)
@@ -213,7 +217,10 @@ func (s *Server) claimReady(ctx context.Context, l *look, ring *ready.Ring, limi
 		}
 		return ctx.Err()
 	}
-	claimed, err := s.db.PopReady(ctx, request)
+	claimed, err := s.claimSmaller(ctx, request, s.db.PopReady)
+	if err == nil && !l.AutoAck {
+		_, err = s.shorten(ctx, l, &claimed) // what is given back counts as not reached
+	}
 	if err != nil {
 		releaseAll(batches)
 		for _, b := range broken { // the others are served in the meantime

@@ -205,14 +205,19 @@ func (r *Result) release(ctx context.Context, partition pg.ClaimedPartition) boo
 		err = r.server.db.ReleaseLease(ctx, partition.PartitionID, r.Group, r.LeaseID)
 	}
 	if err != nil {
-		r.server.log.WarnContext(ctx, "lease not given back; its messages redeliver when it expires",
-			slog.String("queue", partition.Queue),
-			slog.String("partition_id", partition.PartitionID.String()),
-			slog.String("group", r.Group),
-			slog.String("worker", r.LeaseID),
-			slog.Any("error", err))
+		r.server.logKept(ctx, partition, r.Group, r.LeaseID, err)
 	}
 	return err == nil
+}
+
+// logKept says that a lease could not be ended.
+func (s *Server) logKept(ctx context.Context, partition pg.ClaimedPartition, group, worker string, err error) {
+	s.log.WarnContext(ctx, "lease not given back; its messages redeliver when it expires",
+		slog.String("queue", partition.Queue),
+		slog.String("partition_id", partition.PartitionID.String()),
+		slog.String("group", group),
+		slog.String("worker", worker),
+		slog.Any("error", err))
 }
 
 // appendString appends s as a JSON string. Bytes that are not UTF-8, which only a damaged segment can hold, become U+FFFD.

@@ -49,6 +49,9 @@ type Config struct {
 	Opener Opener
 	// Sniff shows every payload to the opener, not only those marked as encrypted.
 	Sniff bool
+	// MaxAnswerBytes is how much uncompressed content one answer holds; a claim that has more is shortened to what fits. The first
+	// segment (one message, or at most 16 MiB) always fits. 0 is DefaultMaxAnswerBytes.
+	MaxAnswerBytes int64
 	// Log takes what an operator must know, such as segments that cannot be read. Nil drops it.
 	Log *slog.Logger
 }
@@ -80,7 +83,7 @@ type Server struct {
 type counters struct {
 	parked                                                atomic.Int64
 	requests, messages, empty, targeted, wildcard, broken atomic.Int64
-	sealed                                                atomic.Int64
+	sealed, shortened                                     atomic.Int64
 	fills, fillMicros, fused                              atomic.Int64
 }
 
@@ -98,6 +101,8 @@ type Stats struct {
 	Undecodable int64
 	// Undecryptable counts messages that were delivered as the envelope they are stored in, because no key opens it.
 	Undecryptable int64
+	// Shortened counts claims of which only a part fitted into one answer.
+	Shortened int64
 	// Fills counts pops that waited for a fuller batch, FillTime how long they did in all.
 	Fills    int64
 	FillTime time.Duration
@@ -114,6 +119,9 @@ func New(cfg Config, db Store, gates *ready.Gates, slots *admission.Controller) 
 	}
 	if cfg.FusedClaims <= 0 {
 		cfg.FusedClaims = DefaultFusedClaims
+	}
+	if cfg.MaxAnswerBytes <= 0 {
+		cfg.MaxAnswerBytes = DefaultMaxAnswerBytes
 	}
 	if cfg.Paused == nil {
 		cfg.Paused = func() bool { return false }
@@ -155,6 +163,7 @@ func (s *Server) Stats() Stats {
 		FillTime:    time.Duration(s.counts.fillMicros.Load()) * time.Microsecond,
 
 		Undecryptable: s.counts.sealed.Load(),
+		Shortened:     s.counts.shortened.Load(),
 	}
 }
 

@@ -20,5 +20,6 @@ type Store interface {
 	HotListRepairs(ctx context.Context) ([]pg.HotListRepair, error)
 	HasPending(ctx context.Context, tenant uuid.UUID, queue, group string) (bool, error)
 	QueueSettings(ctx context.Context, tenant uuid.UUID, queue string) (pg.QueueSettings, bool, error)
+	ShortenLeases(ctx context.Context, group, worker string, cuts []pg.LeaseCut) (kept []uuid.UUID, err error)
 	ReleaseLease(ctx context.Context, partition uuid.UUID, group, worker string) error
 }
