@@ -55,7 +55,7 @@ fuzz:
 		done; \
 	done
 
-## bench-quick: the scenarios that fit into five minutes, see bench/README.md
+## bench-quick: the scenarios that fit into five minutes; docs/performance.md says what the columns mean
 bench-quick:
 	@tools/setup.sh run
 	go run ./bench -repetitions 1
@@ -63,7 +63,7 @@ bench-quick:
 ## bench: every scenario, three times; takes hours
 bench:
 	@tools/setup.sh run
-	go run ./bench -scenarios ceiling-1,ceiling-16,rows,push-100,push-1,drain,pipeline,sparse,cardinality,longpoll,latency,backlog,dedup,soak
+	go run ./bench -scenarios ceiling-1,ceiling-16,segments-1,segments-16,segments-64,segments-256,rows,push-100,push-1,drain,pipeline,sparse,cardinality,longpoll,latency,backlog,dedup,soak
 
 ## bench-peers: the same load on Queen and on other queues, a quarter of an hour, see bench/peers/README.md
 bench-peers:

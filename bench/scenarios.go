@@ -20,6 +20,10 @@ type scenario struct {
 var scenarios = []scenario{
 	{"ceiling-1", func(ctx context.Context, b *bench) (result, error) { return b.ceiling(ctx, 100, 1) }},
 	{"ceiling-16", func(ctx context.Context, b *bench) (result, error) { return b.ceiling(ctx, 100, 16) }},
+	{"segments-1", func(ctx context.Context, b *bench) (result, error) { return b.ceiling(ctx, 1, 1) }},
+	{"segments-16", func(ctx context.Context, b *bench) (result, error) { return b.ceiling(ctx, 1, 16) }},
+	{"segments-64", func(ctx context.Context, b *bench) (result, error) { return b.ceiling(ctx, 1, 64) }},
+	{"segments-256", func(ctx context.Context, b *bench) (result, error) { return b.ceiling(ctx, 1, 256) }},
 	{"rows", func(ctx context.Context, b *bench) (result, error) { return b.rows(ctx) }},
 	{"push-100", func(ctx context.Context, b *bench) (result, error) { return b.push(ctx, 100, b.options.producers) }},
 	{"push-1", func(ctx context.Context, b *bench) (result, error) { return b.push(ctx, 1, b.options.singles) }},

@@ -9,10 +9,9 @@ import (
 	"queenmq/internal/testdb"
 )
 
-// 5,000 queues with 100,000 partitions, half of them in the queue "big", one per cent of them lagging, half of
-// them with a dead letter; and one partition, "deep", with
-// 50,000 segments of which its group has read half.
-func newCrowdedLog(t *testing.T) (*testdb.Database, popLog, uuid.UUID) {
+// newCrowdedLog makes 5,000 queues with 100,000 partitions, half of them in the queue "big", one per cent of them lagging, half of
+// them with a dead letter; and one partition, "deep", with 50,000 segments of which its group has read half.
+func newCrowdedLog(t testing.TB) (*testdb.Database, popLog, uuid.UUID) {
 	t.Helper()
 	db := testdb.New(t, testdb.TimeZone("Asia/Kolkata"))
 	l := popLog{db.Pool(t)}

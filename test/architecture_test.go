@@ -180,10 +180,29 @@ func TestArchitecture(t *testing.T) {
 					documented = append(documented, name)
 				}
 			}
-			if len(p.GoFiles) > 0 && len(documented) != 1 {
+			if len(documented) != 1 {
 				t.Errorf("%s: one file must hold the package comment, found %d %v", p.ImportPath, len(documented), documented)
 			}
 		}
+	})
+
+	t.Run("PackagesHaveARowInTheDocument", func(t *testing.T) {
+		t.Parallel()
+		text, err := os.ReadFile("../docs/architecture.md")
+		require.NoError(t, err)
+		rows := map[string]bool{}
+		for _, row := range regexp.MustCompile("(?m)^\\| (`[a-z][^|]*`) \\|").FindAllSubmatch(text, -1) {
+			for _, name := range regexp.MustCompile("`([^`]+)`").FindAllSubmatch(row[1], -1) {
+				rows[string(name[1])] = true
+			}
+		}
+		for _, p := range all {
+			if !rows[p.room()] {
+				t.Errorf("%s has no row in docs/architecture.md", p.ImportPath)
+			}
+			delete(rows, p.room())
+		}
+		require.Empty(t, rows, "rows of docs/architecture.md without a package")
 	})
 
 	t.Run("PackagesAreNamedAfterWhatTheyOwn", func(t *testing.T) {
