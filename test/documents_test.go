@@ -21,7 +21,7 @@ var (
 func TestDocumentsLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	var documents []string
-	for _, pattern := range []string{"../*.md", "../*/*.md"} {
+	for _, pattern := range []string{"../*.md", "../*/*.md", "../*/*/*.md"} {
 		found, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		documents = append(documents, found...)

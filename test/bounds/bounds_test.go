@@ -1,4 +1,3 @@
-// Package bounds holds whole brokers against what they promise about memory and about requests that make no sense.
 package bounds
 
 import (
