@@ -253,6 +253,6 @@ func TestPopPlansMadeOnEmptyTablesStayGood(t *testing.T) {
 	for sql, args := range calls {
 		blocks, _ := requireIndexed(t, r.call(t, sql, args...))
 		t.Logf("%d blocks: %s", blocks, sql)
-		require.LessOrEqual(t, blocks, 700, sql)
+		require.LessOrEqual(t, blocks, 500, sql)
 	}
 }

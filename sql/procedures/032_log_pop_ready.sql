@@ -51,6 +51,10 @@ DECLARE
     v_window  INTEGER;
     v_took    INTEGER[] := '{}'::INTEGER[];
     v_tried   INTEGER := COALESCE(array_length(p_partitions, 1), 0);
+    -- Queue and group as columns beside the names: as constants they would let a plan made on small tables start from all
+    -- partitions of the queue or all cursors of the group, and the plan is kept.
+    v_queues  UUID[];
+    v_groups  TEXT[] := array_fill(p_group, ARRAY[GREATEST(COALESCE(array_length(p_partitions, 1), 0), 1)]);
     v_new     UUID[];
     v_pids    UUID[];
     v_ords    INTEGER[];
@@ -58,13 +62,14 @@ DECLARE
 BEGIN
     SELECT q.id, COALESCE(q.delayed_processing, 0), CASE WHEN p_skip_window THEN 0 ELSE COALESCE(q.window_buffer, 0) END,
            (SELECT array_agg(p.id)
-              FROM unnest(p_partitions) AS u(name)
-              JOIN queen.log_partitions p ON p.queue_id = q.id AND p.name = u.name
-              LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p_group
+              FROM unnest(p_partitions, array_fill(q.id, ARRAY[GREATEST(v_tried, 1)]), v_groups) AS u(name, queue, grp)
+              JOIN queen.log_partitions p ON p.queue_id = u.queue AND p.name = u.name
+              LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = u.grp
              WHERE c.partition_id IS NULL)
       INTO v_queue, v_delay, v_window, v_new
       FROM queen.queues q
      WHERE q.tenant_id = p_tenant AND q.name = p_queue;
+    v_queues := array_fill(v_queue, ARRAY[GREATEST(v_tried, 1)]);
 
     IF v_delay = 0 AND v_window = 0 THEN
         -- Creating comes before claiming: an insert may wait for another creator, a claim never waits.
@@ -74,12 +79,13 @@ BEGIN
         r_verdict := 'took';
         FOR r_ord, r_partition, r_last_offset, r_base, r_start, r_take, r_created_at, r_blob IN
             WITH held AS MATERIALIZED (
-                SELECT u.ord, COALESCE(u.worker, p_worker) AS worker, COALESCE(u.lease, p_lease_seconds, 60) AS lease, p.id, p.last_offset,
+                SELECT u.ord, u.grp, COALESCE(u.worker, p_worker) AS worker, COALESCE(u.lease, p_lease_seconds, 60) AS lease, p.id, p.last_offset,
                        c.committed + 1 AS wanted, COALESCE(u.budget, v_left) AS budget,
                        LEAST(p.last_offset - GREATEST(p.log_start, c.committed + 1) + 1, COALESCE(u.budget, v_left)) AS promised
-                  FROM unnest(p_partitions, p_workers, p_budgets, p_leases) WITH ORDINALITY AS u(name, worker, budget, lease, ord)
-                  JOIN queen.log_partitions p ON p.queue_id = v_queue AND p.name = u.name
-                  JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p_group
+                  FROM unnest(p_partitions, p_workers, p_budgets, p_leases, v_queues, v_groups)
+                       WITH ORDINALITY AS u(name, worker, budget, lease, queue, grp, ord)
+                  JOIN queen.log_partitions p ON p.queue_id = u.queue AND p.name = u.name
+                  JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = u.grp
                  WHERE c.committed < p.last_offset AND p.log_start <= p.last_offset
                    AND (c.worker_id IS NULL OR c.lease_expires_at IS NULL OR c.lease_expires_at <= v_now)
                    FOR UPDATE OF c SKIP LOCKED
@@ -91,7 +97,7 @@ BEGIN
                 WINDOW in_order AS (ORDER BY h.ord)
             ), taken AS MATERIALIZED (
                 SELECT x.*
-                  FROM (SELECT h.ord::INTEGER AS ord, h.worker, h.lease, h.id, h.last_offset, s.base_offset,
+                  FROM (SELECT h.ord::INTEGER AS ord, h.grp, h.worker, h.lease, h.id, h.last_offset, s.base_offset,
                                GREATEST(h.wanted - s.base_offset, 0)::INTEGER AS start,
                                (LEAST(s.end_offset, GREATEST(f.base_offset, h.wanted) + h.room - 1)
                                 - GREATEST(s.base_offset, h.wanted) + 1)::INTEGER AS take,
@@ -127,11 +133,11 @@ BEGIN
                        attempt_count = CASE WHEN p_auto_ack THEN c.attempt_count
                                             WHEN c.attempt_offset = b.first_offset THEN c.attempt_count + 1 ELSE 1 END,
                        attempt_offset = CASE WHEN p_auto_ack THEN c.attempt_offset ELSE b.first_offset END
-                  FROM (SELECT t.id, min(t.worker) AS worker, min(t.lease) AS lease, min(t.base_offset + t.start) AS first_offset,
+                  FROM (SELECT t.id, t.grp, min(t.worker) AS worker, min(t.lease) AS lease, min(t.base_offset + t.start) AS first_offset,
                                max(t.base_offset + t.start + t.take - 1) AS end_offset, sum(t.take) AS taken
                           FROM taken t
-                         GROUP BY t.id) b
-                 WHERE c.partition_id = b.id AND c.consumer_group = p_group
+                         GROUP BY t.id, t.grp) b
+                 WHERE c.partition_id = b.id AND c.consumer_group = b.grp
             )
             SELECT t.ord, t.id, t.last_offset, t.base_offset, t.start, t.take, t.created_at, t.blob
               FROM taken t
@@ -156,9 +162,9 @@ BEGIN
     IF array_length(v_took, 1) IS NULL AND p_workers IS NULL THEN
         SELECT array_agg(x.id ORDER BY x.ord), array_agg(x.ord ORDER BY x.ord) INTO v_pids, v_ords
           FROM (SELECT p.id, u.ord::INTEGER AS ord
-                  FROM unnest(p_partitions) WITH ORDINALITY AS u(name, ord)
-                  JOIN queen.log_partitions p ON p.queue_id = v_queue AND p.name = u.name
-                  LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p_group
+                  FROM unnest(p_partitions, v_queues, v_groups) WITH ORDINALITY AS u(name, queue, grp, ord)
+                  JOIN queen.log_partitions p ON p.queue_id = u.queue AND p.name = u.name
+                  LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = u.grp
                  WHERE v_delay > 0 OR v_window > 0
                     OR (p.last_offset > c.committed  -- to be sealed: retention removed all of it
                         AND NOT EXISTS (SELECT 1 FROM queen.log_segments s WHERE s.partition_id = p.id))) x;
@@ -206,9 +212,9 @@ BEGIN
                             THEN c.lease_expires_at
                             WHEN d.visible_at > v_now THEN d.visible_at
                             WHEN p.last_offset > COALESCE(c.committed, -1) THEN v_now + interval '250 milliseconds' END AS until
-                  FROM unnest(p_partitions[:v_tried]) WITH ORDINALITY AS u(name, ord)
-                  LEFT JOIN queen.log_partitions p ON p.queue_id = v_queue AND p.name = u.name
-                  LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p_group
+                  FROM unnest(p_partitions[:v_tried], v_queues[:v_tried], v_groups[:v_tried]) WITH ORDINALITY AS u(name, queue, grp, ord)
+                  LEFT JOIN queen.log_partitions p ON p.queue_id = u.queue AND p.name = u.name
+                  LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = u.grp
                   LEFT JOIN LATERAL (
                        SELECT GREATEST(
                               COALESCE((SELECT k.created_at

@@ -26,7 +26,7 @@ func TestMemoryOfAParkedPop(t *testing.T) { //nolint:paralleltest // measures th
 	leave()
 	pops.Wait()
 	t.Logf("%d bytes", each)
-	require.Less(t, each, int64(10_000))
+	require.Less(t, each, int64(parkedBytes))
 }
 
 // memory is what the heap and the stacks hold. A stack that is hardly used halves with every collection.
