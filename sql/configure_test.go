@@ -84,7 +84,7 @@ func TestConfigure(t *testing.T) {
 		}
 		got := log.configure(t, "all", all)
 		require.Empty(t, cmp.Diff(want, got.Options))
-		require.Equal(t, []string{"priority", "retryDelay", "ttl", "redeliveryDelayMs", "maxDeliveries"}, got.NotApplied)
+		require.Equal(t, []string{"priority", "retryDelay", "ttl", "maxDeliveries"}, got.NotApplied)
 		require.Empty(t, cmp.Diff(want, log.configure(t, "all", `{}`).Options))
 		require.Equal(t, "-7 1 0 5 10000 60 false false 2 3 4 5 true true 6 7 8 9 10 11", scan[string](t, log, `SELECT concat_ws(' ', priority, lease_time,
 			retry_limit, retry_delay, max_queue_size, ttl, dead_letter_queue::text, dlq_after_max_retries::text, delayed_processing, window_buffer,
@@ -201,7 +201,7 @@ func TestConfigureRefusesBadOptionsBeforeTouchingTheQueue(t *testing.T) {
 		{`{"minPopWaitTime":"5"}`, `option "minPopWaitTime" must be an integer from 0 to 60000 milliseconds, got "5"`},
 		{`{"dedupWindowSeconds":2592001}`, `option "dedupWindowSeconds" must be an integer from 0 to 2592000 seconds, got 2592001`},
 		{`{"dlqRetentionSeconds":-1}`, `option "dlqRetentionSeconds" must be`},
-		{`{"redeliveryDelayMs":-1}`, `option "redeliveryDelayMs" must be an integer from 0 to 604800000 milliseconds, got -1`},
+		{`{"redeliveryDelayMs":-1}`, `option "redeliveryDelayMs" must be an integer from 0 to 86400000 milliseconds, got -1`},
 		{`{"maxDeliveries":-1}`, `option "maxDeliveries" must be an integer from 0 to 1000000 deliveries, got -1`},
 		{`{"namespace":5}`, `option "namespace" must be a string of at most 255 characters, got 5`},
 		{`{"task":"` + long + `"}`, `option "task" must be a string of at most 255 characters, got "xxx`},

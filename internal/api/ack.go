@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"sync"
@@ -131,7 +132,7 @@ type ackScan struct {
 	items []ack.Item
 }
 
-// scanSingle reads {transactionId, partitionId, status?, consumerGroup?, leaseId?, error?}.
+// scanSingle reads {transactionId, partitionId, status?, consumerGroup?, leaseId?, error?, delayMs?}.
 func (a *ackScan) scanSingle(body []byte) error {
 	a.items = append(a.items[:0], ack.Item{Status: ack.Completed})
 	return a.scan(body, "an acknowledgment object", func(name string) (err error) {
@@ -142,7 +143,7 @@ func (a *ackScan) scanSingle(body []byte) error {
 	})
 }
 
-// scanBatch reads {consumerGroup?, acknowledgments: [{transactionId, partitionId, status?, leaseId?, error?}, …]}.
+// scanBatch reads {consumerGroup?, acknowledgments: [{transactionId, partitionId, status?, leaseId?, error?, delayMs?}, …]}.
 func (a *ackScan) scanBatch(body []byte) error {
 	a.items = a.items[:0]
 	return a.scan(body, "an object with acknowledgments", func(name string) (err error) {
@@ -213,6 +214,8 @@ func (m *memberScanner) scanMember(name string, item *ack.Item, earlier ack.Item
 		item.Error, err = m.scanErrorText()
 	case "status":
 		item.Status, err = m.scanStatus()
+	case "delayMs":
+		item.DelayMs, err = m.scanDelay()
 	default:
 		err = m.skip()
 	}
@@ -227,6 +230,27 @@ func (m *memberScanner) scanStatus() (string, error) {
 		return ack.Completed, err
 	}
 	return ack.Status(string(text)), err
+}
+
+// scanDelay reads a delay in milliseconds; null is absent. The engine checks the bounds, for each acknowledgment by itself: what is no
+// integer, or a far too large one, is -1 for it, which is out of bounds.
+func (m *memberScanner) scanDelay() (*int, error) {
+	c := m.peek()
+	if c == 'n' {
+		return nil, m.literal('n')
+	}
+	if c != '-' && (c < '0' || c > '9') {
+		return nil, m.unexpected("an integer for `delayMs`" + m.place())
+	}
+	raw, err := m.value()
+	if err != nil {
+		return nil, err
+	}
+	delay := -1
+	if number, err := strconv.ParseFloat(string(raw), 64); err == nil && number == math.Trunc(number) && math.Abs(number) <= math.MaxInt32 {
+		delay = int(number)
+	}
+	return &delay, nil
 }
 
 // scanErrorText reads the reason of a failure, which people read and PostgreSQL stores: what it cannot store is replaced.

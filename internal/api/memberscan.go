@@ -154,6 +154,8 @@ func knownMember(name []byte) string {
 		return "leaseId"
 	case "error":
 		return "error"
+	case "delayMs":
+		return "delayMs"
 	case "acknowledgments":
 		return "acknowledgments"
 	case "operations":

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -150,6 +151,21 @@ func TestScenarios(t *testing.T) {
 				return []ack.Result{{TransactionID: strings.Join(words, " ")}}
 			}}, status: 200, contains: []string{`"completed completed completed completed failed failed retry dlq completed"`},
 		},
+		{
+			name: "AckDelays", method: "POST", path: "/api/v1/ack/batch", body: `{"acknowledgments":[{"delayMs":1500,"status":"retry"},{"delayMs":null},{},{"delayMs":0},{"delayMs":-1},{"delayMs":1.5},{"delayMs":1e3},{"delayMs":99999999999999}]}`,
+			world: world{ack: func(_ string, items []ack.Item) []ack.Result {
+				var delays []string
+				for _, item := range items {
+					if item.DelayMs == nil {
+						delays = append(delays, "none")
+						continue
+					}
+					delays = append(delays, strconv.Itoa(*item.DelayMs))
+				}
+				return []ack.Result{{TransactionID: strings.Join(delays, " ")}}
+			}}, status: 200, contains: []string{`"1500 none none 0 -1 -1 1000 -1"`},
+		},
+		{name: "AckDelayWrongType", method: "POST", path: "/api/v1/ack/batch", body: `{"acknowledgments":[{},{"delayMs":"5"}]}`, status: 400, contains: []string{"expected an integer for `delayMs` of acknowledgment 1"}},
 		{name: "AckWrongType", method: "POST", path: "/api/v1/ack/batch", body: `{"acknowledgments":[{},{"status":true}]}`, status: 400, contains: []string{"invalid type: a boolean, expected a string for `status` of acknowledgment 1"}},
 		{name: "AckNotAnObject", method: "POST", path: "/api/v1/ack/batch", body: `{"acknowledgments":[7]}`, status: 400, contains: []string{"expected an object for acknowledgment 0"}},
 		{name: "AckBadJSON", method: "POST", path: "/api/v1/ack", body: `{"transactionId":}`, status: 400, contains: []string{`"code":"bad_body"`}},

@@ -8,8 +8,8 @@ const (
 	shapePopped shape = `{"success":"bool","queue":"string","partition":"string","partitionId":"string","leaseId":"string","consumerGroup":"string","partitionsClaimed":"int",
 		"messages":[{"id":"uuid","transactionId":"string","traceId":"uuid|null","data":"any","producerSub":"string|null","createdAt":"time","partitionId":"uuid","partition":"string",
 		"leaseId":"string","consumerGroup":"string","queue?":"string"}]}`
-	shapeAck         shape = `{"transactionId":"string","partitionId":"string","status?":"string|null","error?":"string|null","consumerGroup?":"string|null","leaseId?":"string|null"}`
-	shapeAckBatch    shape = `{"consumerGroup?":"string|null","acknowledgments|null?":[{"transactionId":"string","partitionId":"string","status?":"string|null","error?":"string|null","leaseId?":"string|null"}]}`
+	shapeAck         shape = `{"transactionId":"string","partitionId":"string","status?":"string|null","error?":"string|null","consumerGroup?":"string|null","leaseId?":"string|null","delayMs?":"int|null"}`
+	shapeAckBatch    shape = `{"consumerGroup?":"string|null","acknowledgments|null?":[{"transactionId":"string","partitionId":"string","status?":"string|null","error?":"string|null","leaseId?":"string|null","delayMs?":"int|null"}]}`
 	shapeAcked       shape = `[{"index":"int","transactionId":"string","success":"bool","error":"string|null","leaseReleased":"bool","dlq":"bool","noop":"bool","queueName":"string|null","partitionName":"string|null"}]`
 	shapeTransaction shape = `{"operations":[{"type":"string"}],"requiredLeases|null?":["string"]}`
 	shapeTransacted  shape = `{"transactionId":"uuid","success":"bool","error?":"string","code?":"string","results":[{"index":"int","type":"string","success":"bool","transactionId":"string"}]}`

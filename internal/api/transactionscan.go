@@ -217,7 +217,7 @@ func (t *transactionScan) readPush() error {
 func (t *transactionScan) readAck() error {
 	item := ack.Item{Status: ack.Completed}
 	group := ""
-	for _, name := range [...]string{"transactionId", "partitionId", "leaseId", "error", "status"} {
+	for _, name := range [...]string{"transactionId", "partitionId", "leaseId", "error", "status", "delayMs"} {
 		if !t.seek(name) {
 			continue
 		}

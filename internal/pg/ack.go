@@ -24,8 +24,8 @@ func (db *DB) AckByHash(ctx context.Context, a HashAck) (HashAckResult, error) {
 	var result HashAckResult
 	err := db.run(ctx, "acknowledge by hash", repeatLocks, func(ctx context.Context, conn *pgx.Conn) error {
 		var answer []byte
-		err := conn.QueryRow(ctx, `SELECT queen.log_ack_by_hash_v1($1::uuid, $2::text, $3::text, $4::bytea[], $5::text[])`,
-			uuidArgument(a.PartitionID), a.Group, a.Worker, a.Hashes, a.Statuses).Scan(&answer)
+		err := conn.QueryRow(ctx, `SELECT queen.log_ack_by_hash_v1($1::uuid, $2::text, $3::text, $4::bytea[], $5::text[], $6::int[])`,
+			uuidArgument(a.PartitionID), a.Group, a.Worker, a.Hashes, a.Statuses, a.DelaysMs).Scan(&answer)
 		if err != nil {
 			return err
 		}
@@ -64,6 +64,7 @@ type hashAckJSON struct {
 	Acked         int64         `json:"acked"`
 	LeaseReleased bool          `json:"leaseReleased"`
 	SignalIgnored bool          `json:"signalIgnored"`
+	DelayMs       int64         `json:"delayMs"`
 	Noop          []string      `json:"noopHashes"`
 	Stale         []string      `json:"staleHashes"`
 	Unresolved    []string      `json:"unresolvedHashes"`
@@ -83,6 +84,7 @@ func (a *hashAckJSON) result() (HashAckResult, error) {
 	result := HashAckResult{
 		OK: *a.OK, Error: a.Error, DeadLetter: a.DLQ, Dropped: a.Dropped, Worker: a.Worker, Acked: a.Acked,
 		LeaseReleased: a.LeaseReleased, SignalIgnored: a.SignalIgnored, Noop: a.Noop, Stale: a.Stale, Unresolved: a.Unresolved,
+		RedeliverIn: time.Duration(a.DelayMs) * time.Millisecond,
 	}
 	if a.Off != nil {
 		result.Offset = *a.Off

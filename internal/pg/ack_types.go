@@ -16,6 +16,9 @@ type HashAck struct {
 	// Hashes are 16 bytes each; Statuses is parallel to it ("completed", "failed", "retry", "dlq").
 	Hashes   [][]byte
 	Statuses []string
+	// DelaysMs is parallel to Hashes, or nil: how long the batch stays away when the item releases it, in milliseconds. Below 0 the
+	// item does not say, and a "failed" has the delay of its queue.
+	DelaysMs []int32
 }
 
 // A HashAckResult is the answer of log_ack_by_hash_v1.
@@ -35,6 +38,8 @@ type HashAckResult struct {
 	LeaseReleased bool
 	// SignalIgnored says that failed, retry or dlq items had no leased batch to act on.
 	SignalIgnored bool
+	// RedeliverIn is how long the released batch stays away; 0 when it can be delivered at once.
+	RedeliverIn time.Duration
 	// Noop, Stale and Unresolved are 32-digit lower-case hex hashes, in input order.
 	Noop, Stale, Unresolved []string
 }

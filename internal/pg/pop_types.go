@@ -80,7 +80,7 @@ const (
 	CandidateLeased CandidateVerdict = "leased"
 	// CandidateRaced was locked by another claim, or could not be looked at for another passing reason.
 	CandidateRaced CandidateVerdict = "raced"
-	// CandidateDeferred has messages that are not visible yet (delayedProcessing, windowBuffer).
+	// CandidateDeferred has messages that are not visible yet (delayedProcessing, windowBuffer, a redelivery that waits).
 	CandidateDeferred CandidateVerdict = "deferred"
 )
 

@@ -27,12 +27,12 @@ WHERE p.id = $1::uuid`, uuidArgument(partition)).Scan(&owner, &queue, &name)
 }
 
 // PartitionLeaseHolder returns the worker that holds, or was the last to hold, the batch of (partition, group), and whether
-// its lease is live. An empty worker means that nobody holds it.
+// its lease is live. An empty worker means that nobody holds it, as while a redelivery waits for its time.
 func (db *DB) PartitionLeaseHolder(ctx context.Context, partition uuid.UUID, group string) (worker string, live bool, err error) {
 	err = db.run(ctx, "read a lease", repeatConflicts, func(ctx context.Context, conn *pgx.Conn) error {
 		worker, live = "", false
-		return absentIsNil(conn.QueryRow(ctx, `SELECT COALESCE(worker_id, ''), COALESCE(worker_id <> '' AND lease_expires_at > clock_timestamp(), false)
-FROM queen.log_consumers WHERE partition_id = $1::uuid AND consumer_group = $2::text`, uuidArgument(partition), group).Scan(&worker, &live))
+		return absentIsNil(conn.QueryRow(ctx, `SELECT worker_id, COALESCE(lease_expires_at > clock_timestamp(), false)
+FROM queen.log_consumers WHERE partition_id = $1::uuid AND consumer_group = $2::text AND worker_id NOT IN ('', '__retry__')`, uuidArgument(partition), group).Scan(&worker, &live))
 	})
 	if err != nil {
 		return "", false, err

@@ -79,6 +79,7 @@ type (
 	statusAckJSON struct {
 		Hash   string `json:"h"`
 		Status string `json:"status"`
+		Delay  *int32 `json:"delayMs,omitempty"`
 	}
 )
 
@@ -98,9 +99,15 @@ func encodeTransaction(t Transaction) ([]byte, error) {
 		if len(a.Statuses) != len(a.Hashes) {
 			return nil, fmt.Errorf("%w: %d hashes with %d statuses", ErrBadData, len(a.Hashes), len(a.Statuses))
 		}
+		if a.DelaysMs != nil && len(a.DelaysMs) != len(a.Hashes) {
+			return nil, fmt.Errorf("%w: %d hashes with %d delays", ErrBadData, len(a.Hashes), len(a.DelaysMs))
+		}
 		ack := transactionAckJSON{PartitionID: a.PartitionID, Group: a.Group, Worker: a.Worker, Acks: make([]statusAckJSON, len(a.Hashes))}
 		for j, hash := range a.Hashes {
 			ack.Acks[j] = statusAckJSON{Hash: hex.EncodeToString(hash), Status: a.Statuses[j]}
+			if a.DelaysMs != nil {
+				ack.Acks[j].Delay = &a.DelaysMs[j]
+			}
 		}
 		request.Acks[i] = ack
 	}

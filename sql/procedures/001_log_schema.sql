@@ -73,7 +73,9 @@ CREATE TABLE IF NOT EXISTS queen.log_txns (
 --   committed          last acknowledged offset; never decreases except by an explicit seek
 --   batch_end          inclusive end of the leased batch (committed, batch_end]; NULL when there is no lease
 --   worker_id, lease_expires_at, lease_acquired_at
---                      the lease; it is live while worker_id and lease_expires_at are set and the latter is in the future
+--                      the lease; it is live while worker_id and lease_expires_at are set and the latter is in the future.
+--                      A nacked batch that is not to be delivered before lease_expires_at is kept away by a lease of nobody:
+--                      worker_id '__retry__', batch_end NULL. Pops see a lease; no caller may act as that worker; it just expires.
 --   batch_retry_count  retry budget spent, charged only by an explicit failed ack
 --   attempt_offset, attempt_count
 --                      first offset of the batch and how often it was delivered: observation, spends no budget

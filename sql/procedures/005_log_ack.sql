@@ -4,6 +4,8 @@
 -- when there are several. A lease is checked only when the caller names a worker; it is live while the row's worker_id is that
 -- worker and lease_expires_at has not passed. Clocks are read after the lock: a lease may run out while an ack waits for it.
 -- Releasing a lease clears worker_id, lease_expires_at and batch_end and keeps lease_acquired_at (the group's last activity).
+-- A redelivery that is to wait leaves a lease of worker '__retry__' without a batch (see queen.log_consumers). Whoever names that
+-- worker is refused as the holder of a lost lease.
 
 -- queen.log_dlq: one row per dead-lettered message and group, a snapshot that outlives the segment it came from (no foreign key).
 --   "offset"     where the message lived; message_id, transaction_id, trace_id are its own
@@ -69,7 +71,7 @@ BEGIN
     WITH judged AS MATERIALIZED (
         SELECT i.ord, i.pid, i.grp, i.worker, i.upto, i.advances, i.cnt,
                CASE WHEN c.partition_id IS NULL THEN 'consumer not found'
-                    WHEN i.worker <> '' AND (c.worker_id IS DISTINCT FROM i.worker
+                    WHEN i.worker <> '' AND (c.worker_id IS DISTINCT FROM i.worker OR i.worker = '__retry__'
                                              OR c.lease_expires_at IS NULL OR c.lease_expires_at < v_now)
                         THEN 'invalid or expired lease'
                     WHEN i.advances AND c.batch_end IS NULL THEN 'no leased batch'
@@ -254,8 +256,12 @@ $$;
 -- there is one), items beyond the last occurrence to the last one. The lowest signal is the head; at one offset dlq > failed >
 -- retry. The cursor moves to the greatest completed offset below the head: lower messages that nobody mentioned are completed
 -- with it, and a signal is never skipped.
+--   p_delays    parallel too, NULL = none: milliseconds before redelivery, at most a day; NULL or below 0 says nothing
+-- A head that releases the batch (a failed within the retry limit, a retry) keeps it away for the delay of its item; a failed one
+-- that says nothing for the queue's redelivery_delay_ms. Of several items that are the head the longest delay counts.
 -- Returns {"ok":false,"error"} (consumer not found, invalid or expired lease) or {"ok":true,"acked":offsets passed,
 -- "leaseReleased","signalIgnored","noopHashes","staleHashes","unresolvedHashes"} with
+--   "delayMs"   the redelivery waits that long; absent when it does not wait
 --   "off"       the cursor, or the poison offset for dlq
 --   "dlq"       file the message at "off" with log_dlq_head_v1 as "worker"; the lease is kept until then
 --   "dropped"   the retry budget is spent and dead-lettering is off: the message at "off" was skipped
@@ -265,8 +271,9 @@ $$;
 -- they go on upwards, for hashes not found they go on downwards, in windows, until nothing is missing.
 -- Locks: the consumer row. Called by: pg.AckByHash, log_transaction_wire_v1.
 -- Plan test: TestPlanAckByHashReadsOnlyTheLeasedSpan.
+DROP FUNCTION IF EXISTS queen.log_ack_by_hash_v1(UUID, TEXT, TEXT, BYTEA[], TEXT[]);
 CREATE OR REPLACE FUNCTION queen.log_ack_by_hash_v1(
-    p_partition_id UUID, p_group TEXT, p_worker TEXT, p_hashes BYTEA[], p_statuses TEXT[])
+    p_partition_id UUID, p_group TEXT, p_worker TEXT, p_hashes BYTEA[], p_statuses TEXT[], p_delays INTEGER[] DEFAULT NULL)
 RETURNS JSONB
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off  -- as above
@@ -299,12 +306,19 @@ DECLARE
     v_retry        INT;
     v_reset        BOOLEAN := FALSE;  -- the head of the batch is done: retry and attempt state start anew
     v_released     BOOLEAN := FALSE;
+    v_delay        INT := 0;  -- ms that the released batch stays away
+    v_queue_delay  INT;
+    v_said_delay   INT;       -- by the head
     v_lists        JSONB := '{"noopHashes":[],"staleHashes":[],"unresolvedHashes":[]}'::JSONB;
     v_result       JSONB;
 BEGIN
     IF p_statuses IS NOT NULL AND cardinality(p_statuses) <> COALESCE(cardinality(p_hashes), 0) THEN
         RAISE EXCEPTION 'QACK misaligned arrays: % hashes, % statuses',
             COALESCE(cardinality(p_hashes), 0), cardinality(p_statuses) USING ERRCODE = 'QU003';
+    END IF;
+    IF p_delays IS NOT NULL AND cardinality(p_delays) <> COALESCE(cardinality(p_hashes), 0) THEN
+        RAISE EXCEPTION 'QACK misaligned arrays: % hashes, % delays',
+            COALESCE(cardinality(p_hashes), 0), cardinality(p_delays) USING ERRCODE = 'QU003';
     END IF;
 
     SELECT * INTO v_row FROM queen.log_consumers c
@@ -313,15 +327,15 @@ BEGIN
     IF NOT FOUND THEN
         RETURN jsonb_build_object('ok', FALSE, 'error', 'consumer not found');
     END IF;
-    IF p_worker <> '' AND (v_row.worker_id IS DISTINCT FROM p_worker OR v_row.lease_expires_at IS NULL
+    IF p_worker <> '' AND (v_row.worker_id IS DISTINCT FROM p_worker OR p_worker = '__retry__' OR v_row.lease_expires_at IS NULL
                            OR v_row.lease_expires_at < clock_timestamp()) THEN
         RETURN jsonb_build_object('ok', FALSE, 'error', 'invalid or expired lease');
     END IF;
     v_has_lease := v_row.batch_end IS NOT NULL;
 
     SELECT GREATEST(v_row.committed + 1, lp.txns_start), COALESCE(q.retry_limit, 3),
-           COALESCE(q.dead_letter_queue, TRUE) OR COALESCE(q.dlq_after_max_retries, TRUE)
-      INTO v_lo, v_retry_limit, v_dlq_on
+           COALESCE(q.dead_letter_queue, TRUE) OR COALESCE(q.dlq_after_max_retries, TRUE), q.redelivery_delay_ms
+      INTO v_lo, v_retry_limit, v_dlq_on, v_queue_delay
       FROM queen.log_partitions lp
       JOIN queen.queues q ON q.id = lp.queue_id
      WHERE lp.id = p_partition_id;
@@ -382,19 +396,19 @@ BEGIN
     END IF;
 
     WITH item AS MATERIALIZED (
-        SELECT a.ord, a.h, a.off, COALESCE(NULLIF(a.s, ''), 'completed') AS word
-          FROM unnest(p_hashes, p_statuses, v_offs) WITH ORDINALITY AS a (h, s, off, ord)
+        SELECT a.ord, a.h, a.off, COALESCE(NULLIF(a.s, ''), 'completed') AS word, CASE WHEN a.delay >= 0 THEN a.delay END AS delay
+          FROM unnest(p_hashes, p_statuses, v_offs, p_delays) WITH ORDINALITY AS a (h, s, off, delay, ord)
     ), head AS MATERIALIZED (
-        SELECT i.off, i.word FROM item i
+        SELECT i.off, i.word, i.delay FROM item i
          WHERE i.off IS NOT NULL AND i.word = ANY (c_signal)
-         ORDER BY i.off, array_position(c_signal, i.word) LIMIT 1
+         ORDER BY i.off, array_position(c_signal, i.word), i.delay DESC NULLS LAST LIMIT 1
     )
-    SELECT (SELECT h.off FROM head h), (SELECT h.word FROM head h),
+    SELECT (SELECT h.off FROM head h), (SELECT h.word FROM head h), (SELECT h.delay FROM head h),
            max(i.off) FILTER (WHERE i.word = ANY (c_ok)
                                            AND i.off < COALESCE((SELECT h.off FROM head h), 9223372036854775807)),
            COALESCE(array_agg(i.h ORDER BY i.ord) FILTER (WHERE i.off IS NULL), '{}'),
            COALESCE(array_agg(i.word ORDER BY i.ord) FILTER (WHERE i.off IS NULL), '{}')
-      INTO v_poison, v_signal, v_max_ok, v_missing, v_missing_word
+      INTO v_poison, v_signal, v_said_delay, v_max_ok, v_missing, v_missing_word
       FROM item i;
 
     IF cardinality(v_missing) > 0 THEN
@@ -439,9 +453,11 @@ BEGIN
     IF v_poison IS NOT NULL AND v_has_lease THEN
         IF v_signal = 'retry' THEN
             v_released := TRUE;
+            v_delay := COALESCE(v_said_delay, 0);
         ELSIF v_signal = 'failed' AND v_row.batch_retry_count < v_retry_limit THEN
             v_released := TRUE;
             v_retry := v_retry + 1;
+            v_delay := COALESCE(v_said_delay, v_queue_delay);
         ELSIF v_signal = 'dlq' OR v_dlq_on THEN
             -- The lease stays: only its holder may file the message, and if nobody does it expires and the batch redelivers.
             v_result := v_result || jsonb_build_object('dlq', TRUE, 'partitionId', p_partition_id,
@@ -457,11 +473,16 @@ BEGIN
         v_reset := TRUE;
     END IF;
 
+    IF v_delay > 0 THEN
+        v_delay := LEAST(v_delay, 86400000);
+        v_result := v_result || jsonb_build_object('delayMs', v_delay);
+    END IF;
     IF v_released OR v_cursor > v_row.committed THEN
         UPDATE queen.log_consumers c
            SET committed         = v_cursor,
-               worker_id         = CASE WHEN v_released THEN NULL ELSE c.worker_id END,
-               lease_expires_at  = CASE WHEN v_released THEN NULL ELSE c.lease_expires_at END,
+               worker_id         = CASE WHEN v_delay > 0 THEN '__retry__' WHEN NOT v_released THEN c.worker_id END,
+               lease_expires_at  = CASE WHEN v_delay > 0 THEN clock_timestamp() + make_interval(secs => v_delay / 1000.0)
+                                        WHEN NOT v_released THEN c.lease_expires_at END,
                batch_end         = CASE WHEN v_released THEN NULL ELSE c.batch_end END,
                batch_retry_count = CASE WHEN v_reset THEN 0 ELSE v_retry END,
                attempt_count     = CASE WHEN v_reset THEN 0 ELSE c.attempt_count END,
@@ -532,7 +553,7 @@ DECLARE
     v_now    TIMESTAMPTZ := clock_timestamp();
     v_result JSONB;
 BEGIN
-    IF COALESCE(p_worker, '') = '' THEN
+    IF COALESCE(p_worker, '') IN ('', '__retry__') THEN  -- a delay is nobody's to lengthen
         RETURN jsonb_build_object('renewed', 0, 'expiresAt', NULL);
     END IF;
     PERFORM 1 FROM queen.log_consumers c
@@ -579,7 +600,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN jsonb_build_object('ok', FALSE, 'error', 'consumer not found');
     END IF;
-    IF v_row.worker_id IS DISTINCT FROM p_worker OR v_row.lease_expires_at IS NULL
+    IF v_row.worker_id IS DISTINCT FROM p_worker OR p_worker = '__retry__' OR v_row.lease_expires_at IS NULL
        OR v_row.lease_expires_at < clock_timestamp() THEN
         RETURN jsonb_build_object('ok', FALSE, 'error', 'invalid or expired lease');
     END IF;
@@ -627,7 +648,7 @@ $$;
 
 -- log_transaction_wire_v1: pushes and acks that commit together or not at all.
 --   p  {"_tenant"?, "pushes":[{"queue","partition","count","hashesHex","blobB64","verified"?,"plain"?,"traces"?:[{"i","t"}]}],
---       "acks":[{"partitionId","group","worker","acks":[{"h":hex32,"status"} | {"h","ok"}]}
+--       "acks":[{"partitionId","group","worker","acks":[{"h":hex32,"status","delayMs"?} | {"h","ok"}]}
 --             | {"partitionId","group","worker","uptoOff","ok","count"}]}
 -- Returns {"ok":true,"pushes":[verdicts in input order],"acks":[results ascending (partition, group), each with "partitionId" and
 -- "group"]}. A result with dlq:true is completed by the caller after the commit.
@@ -651,6 +672,7 @@ DECLARE
     v_ack      RECORD;
     v_hashes   BYTEA[];
     v_words    TEXT[];
+    v_delays   INTEGER[];
     v_result   JSONB;
     v_refusal  TEXT;
     v_results  JSONB := '[]'::JSONB;
@@ -705,11 +727,12 @@ BEGIN
         IF jsonb_typeof(v_ack.v -> 'acks') = 'array' THEN
             SELECT array_agg(decode(i.v ->> 'h', 'hex') ORDER BY i.ord),
                    array_agg(COALESCE(i.v ->> 'status', CASE WHEN (i.v ->> 'ok')::BOOLEAN THEN 'completed'
-                       WHEN NOT (i.v ->> 'ok')::BOOLEAN THEN 'failed' ELSE 'completed' END) ORDER BY i.ord)
-              INTO v_hashes, v_words
+                       WHEN NOT (i.v ->> 'ok')::BOOLEAN THEN 'failed' ELSE 'completed' END) ORDER BY i.ord),
+                   array_agg((i.v ->> 'delayMs')::INTEGER ORDER BY i.ord)
+              INTO v_hashes, v_words, v_delays
               FROM jsonb_array_elements(v_ack.v -> 'acks') WITH ORDINALITY AS i (v, ord);
             v_result := queen.log_ack_by_hash_v1(v_ack.pid, v_ack.grp, v_ack.worker, COALESCE(v_hashes, '{}'),
-                                                 COALESCE(v_words, '{}'));
+                                                 COALESCE(v_words, '{}'), v_delays);
             -- An item that did nothing must not commit its neighbours.
             IF jsonb_array_length(v_result -> 'unresolvedHashes') > 0 THEN
                 RAISE EXCEPTION 'QTXN ack references unknown transactionId; transaction rolled back' USING ERRCODE = 'QU004';
@@ -741,7 +764,7 @@ GRANT EXECUTE ON FUNCTION queen.log_ack_at_v1(UUID, TEXT, TEXT, BIGINT, BOOLEAN,
 GRANT EXECUTE ON FUNCTION queen.log_ack_v1(TEXT, TEXT, TEXT, TEXT, BIGINT, BOOLEAN, INTEGER, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_ack_multi_v1(TEXT[], TEXT[], BIGINT[], TEXT[], INT[]) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_find_hashes_v1(UUID, BYTEA[], BIGINT, BIGINT) TO PUBLIC;
-GRANT EXECUTE ON FUNCTION queen.log_ack_by_hash_v1(UUID, TEXT, TEXT, BYTEA[], TEXT[]) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_ack_by_hash_v1(UUID, TEXT, TEXT, BYTEA[], TEXT[], INTEGER[]) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_ack_completed_v1(UUID, TEXT, BYTEA[]) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_renew_lease_v1(TEXT, INTEGER) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_dlq_head_v1(UUID, TEXT, TEXT, BIGINT, UUID, TEXT, JSONB, TEXT, BYTEA, UUID) TO PUBLIC;

@@ -134,8 +134,8 @@ BEGIN
     SELECT * INTO v_row FROM queen.log_consumers c
      WHERE c.partition_id = p_partition_id AND c.consumer_group = p_group
        FOR UPDATE;
-    IF NOT FOUND OR v_row.worker_id IS NULL OR v_row.worker_id IS DISTINCT FROM p_worker OR v_row.lease_expires_at IS NULL
-       OR v_row.lease_expires_at < clock_timestamp() THEN
+    IF NOT FOUND OR v_row.worker_id IS NULL OR v_row.worker_id IS DISTINCT FROM p_worker OR p_worker = '__retry__'
+       OR v_row.lease_expires_at IS NULL OR v_row.lease_expires_at < clock_timestamp() THEN
         RAISE EXCEPTION 'invalid or expired lease' USING ERRCODE = 'QU004';
     END IF;
 

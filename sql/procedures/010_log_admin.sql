@@ -268,8 +268,8 @@ AS $$
            CASE WHEN x.lag > 0 THEN queen.log_oldest_pending_at_v1(x.pid, x.seen + 1) END, x.worker_id, x.leased, x.total_consumed
       FROM (SELECT q.id AS queue_id, q.name::TEXT AS queue, p.id AS pid, p.name, c.consumer_group,
                    GREATEST(p.last_offset - GREATEST(c.committed, p.log_start - 1), 0) AS lag,
-                   GREATEST(c.committed, p.log_start - 1) AS seen, c.worker_id,
-                   c.worker_id IS NOT NULL AND COALESCE(c.lease_expires_at > now(), FALSE) AS leased, c.total_consumed
+                   GREATEST(c.committed, p.log_start - 1) AS seen, NULLIF(c.worker_id, '__retry__') AS worker_id,
+                   COALESCE(c.worker_id <> '__retry__' AND c.lease_expires_at > now(), FALSE) AS leased, c.total_consumed
               FROM queen.queues q
               JOIN queen.log_partitions p ON p.queue_id = q.id
               JOIN queen.log_consumers c ON c.partition_id = p.id

@@ -27,7 +27,7 @@
 --   minPopWaitTime             min_pop_wait_time            0        ms; clamped to 0..60000
 --   dedupWindowSeconds         dedup_window_seconds         3600     up to 2592000 s (30 days); below 0 acts as 0, which is off
 --   dlqRetentionSeconds        dlq_retention_seconds        0        0..315360000 s; 0 is off
---   redeliveryDelayMs          redelivery_delay_ms          0        0..604800000 ms; 0 is off
+--   redeliveryDelayMs          redelivery_delay_ms          0        0..86400000 ms (a day); 0 is off
 --   maxDeliveries              max_deliveries               0        0..1000000; 0 is off
 --
 -- Types are strict: numbers are JSON numbers without a fraction, booleans are booleans. namespace and task of a queue that
@@ -105,7 +105,7 @@ BEGIN
                        ('minPopWaitTime', 'clamp', 0, 60000, ' milliseconds'),
                        ('dedupWindowSeconds', 'window', 0, 2592000, ' seconds'),
                        ('dlqRetentionSeconds', 'int', 0, 315360000, ' seconds'),
-                       ('redeliveryDelayMs', 'int', 0, 604800000, ' milliseconds'),
+                       ('redeliveryDelayMs', 'int', 0, 86400000, ' milliseconds'),
                        ('maxDeliveries', 'int', 0, 1000000, ' deliveries')) AS o(name, kind, lowest, highest, unit)
          WHERE v_options ? o.name AND v_options -> o.name <> 'null'
     LOOP
@@ -143,7 +143,7 @@ BEGIN
         END IF;
         v_values := v_values || jsonb_build_object(r.name, v_value);
         IF r.name IN ('priority', 'retryDelay', 'ttl')
-           OR r.name IN ('redeliveryDelayMs', 'maxDeliveries') AND v_value <> '0' THEN
+           OR r.name = 'maxDeliveries' AND v_value <> '0' THEN
             v_inert := v_inert || to_jsonb(r.name);
         END IF;
     END LOOP;

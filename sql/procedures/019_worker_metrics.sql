@@ -579,7 +579,7 @@ BEGIN
       INTO v_leases
       FROM queen.log_consumers c
       JOIN queen.log_partitions p ON p.id = c.partition_id
-     WHERE c.worker_id IS NOT NULL AND c.lease_expires_at > clock_timestamp() AND p.queue_id = ANY (v_ids);
+     WHERE c.worker_id <> '__retry__' AND c.lease_expires_at > clock_timestamp() AND p.queue_id = ANY (v_ids);
 
     SELECT count(*) AS current, count(DISTINCT d.partition_id) AS partitions
       INTO v_dead

@@ -15,7 +15,7 @@
 --                          r_take, r_created_at, r_blob, ascending
 --              'leased'    somebody else holds it, r_wait_ms is how long
 --              'raced'     a claim lost a race, since an auto-ack winner shows no lease; worth another look in r_wait_ms
---              'deferred'  the first pending message becomes visible in r_wait_ms (delayed_processing, window_buffer)
+--              'deferred'  nothing can be taken before r_wait_ms have passed (delayed_processing, window_buffer, a redelivery that waits)
 --              'empty'     nothing pending, or no such partition
 -- Candidates behind the end of the budget, of log_pop_max_bytes_v1 or of the cap have no row: they are to be asked about again. One that is to be sealed is 'raced'
 -- when others yielded.
@@ -205,7 +205,8 @@ BEGIN
     FOR r_ord, r_verdict, r_last_offset, r_wait_ms IN
         SELECT x.ord, x.verdict, x.last_offset, ceil(extract(epoch FROM x.until - v_now) * 1000)::BIGINT
           FROM (SELECT u.ord::INTEGER AS ord, p.last_offset,
-                       CASE WHEN c.worker_id IS DISTINCT FROM p_worker AND c.worker_id IS NOT NULL AND c.lease_expires_at > v_now THEN 'leased'
+                       CASE WHEN c.worker_id = '__retry__' AND c.lease_expires_at > v_now THEN 'deferred'  -- nobody gives it back before
+                            WHEN c.worker_id IS DISTINCT FROM p_worker AND c.worker_id IS NOT NULL AND c.lease_expires_at > v_now THEN 'leased'
                             WHEN p.last_offset > COALESCE(c.committed, -1) THEN CASE WHEN d.visible_at > v_now THEN 'deferred' ELSE 'raced' END
                             ELSE 'empty' END AS verdict,
                        CASE WHEN c.worker_id IS DISTINCT FROM p_worker AND c.worker_id IS NOT NULL AND c.lease_expires_at > v_now

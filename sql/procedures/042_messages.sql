@@ -322,7 +322,7 @@ BEGIN
                    'type', CASE WHEN s.r_groups > 0 THEN 'bus' ELSE 'queue' END),
                'consumerGroups', COALESCE((
                    SELECT jsonb_agg(jsonb_build_object('name', c.consumer_group, 'group', c.consumer_group, 'consumed', c.committed >= v_off,
-                              'leaseExpiresAt', CASE WHEN c.worker_id IS NOT NULL AND c.lease_expires_at > now()
+                              'leaseExpiresAt', CASE WHEN c.worker_id <> '__retry__' AND c.lease_expires_at > now()
                                   THEN queen.iso_ms_v1(c.lease_expires_at) END) ORDER BY c.consumer_group COLLATE "C")
                      FROM queen.log_consumers c WHERE c.partition_id = p.id AND c.consumer_group <> '__QUEUE_MODE__'), '[]'::JSONB))
       INTO v_result

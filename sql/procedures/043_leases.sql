@@ -1,4 +1,5 @@
--- Leases: who holds what, for how long, and taking one back.
+-- Leases: who holds what, for how long, and taking one back. A redelivery that waits for its time ('__retry__') is nobody's lease and
+-- is not listed.
 
 -- lease_list_v1: the leases of a tenant.
 --   p_filters  {"queue"?,"partition"?,"consumerGroup"?: exact,"expiringWithinSeconds"?: only leases that end within that time, soonest
@@ -28,7 +29,7 @@ BEGIN
           FROM queen.log_consumers c
           JOIN queen.log_partitions p ON p.id = c.partition_id
           JOIN queen.queues q ON q.id = p.queue_id
-         WHERE c.worker_id IS NOT NULL AND c.lease_expires_at IS NOT NULL AND q.tenant_id = v_tenant
+         WHERE c.worker_id <> '__retry__' AND c.lease_expires_at IS NOT NULL AND q.tenant_id = v_tenant
            AND (COALESCE(p_filters ->> 'queue', '') = '' OR q.name = p_filters ->> 'queue')
            AND (COALESCE(p_filters ->> 'partition', '') = '' OR p.name = p_filters ->> 'partition')
            AND (COALESCE(p_filters ->> 'consumerGroup', '') = '' OR c.consumer_group = p_filters ->> 'consumerGroup')),
@@ -73,14 +74,15 @@ AS $$
               FROM queen.queues q
               LEFT JOIN queen.log_partitions p ON p.queue_id = q.id
               LEFT JOIN (SELECT DISTINCT c.partition_id FROM queen.log_consumers c
-                          WHERE c.worker_id IS NOT NULL AND c.lease_expires_at > now()
+                          WHERE c.worker_id <> '__retry__' AND c.lease_expires_at > now()
                             AND (COALESCE(p_group, '') = '' OR c.consumer_group = p_group)) l ON l.partition_id = p.id
              WHERE q.tenant_id = p_tenant AND (COALESCE(p_queue, '') = '' OR q.name = p_queue)
              GROUP BY q.id, q.name) x
 $$;
 
 -- lease_release_v1: take the batch of (partition, group) back from whoever holds it, for an operator. Its messages can be delivered
--- again at once; the holder's acks fail from then on. Retry budget and delivery count stay.
+-- again at once; the holder's acks fail from then on. Retry budget and delivery count stay. A redelivery that waits for its time is
+-- brought forward: "released" is true then, and "leaseId" null.
 --   p_worker  release only this lease; '' or NULL whichever there is
 -- Returns {"released":bool,"partitionId","consumerGroup","leaseId":released or null,"queue","partition"}, or {"error":"Partition not found"}
 -- when the partition is not the tenant's. Locks: the consumer row. Called by: pg.ReleaseLeaseOf.
@@ -102,7 +104,7 @@ BEGIN
     SELECT c.worker_id INTO v_worker
       FROM queen.log_consumers c
      WHERE c.partition_id = p_partition_id AND c.consumer_group = p_group AND c.worker_id IS NOT NULL
-       AND (COALESCE(p_worker, '') = '' OR c.worker_id = p_worker)
+       AND (COALESCE(p_worker, '') = '' OR c.worker_id = p_worker AND p_worker <> '__retry__')
        FOR UPDATE;
     IF FOUND THEN
         UPDATE queen.log_consumers c SET worker_id = NULL, lease_expires_at = NULL, batch_end = NULL
@@ -111,7 +113,7 @@ BEGIN
         INSERT INTO queen.hotlist_repairs (tenant_id, queue_id, consumer_group) VALUES (p_tenant, v_names.id, p_group);
     END IF;
     RETURN jsonb_build_object('released', v_worker IS NOT NULL, 'partitionId', p_partition_id, 'consumerGroup', p_group,
-        'leaseId', v_worker, 'queue', v_names.queue, 'partition', v_names.partition);
+        'leaseId', NULLIF(v_worker, '__retry__'), 'queue', v_names.queue, 'partition', v_names.partition);
 END $$;
 
 GRANT EXECUTE ON FUNCTION queen.lease_list_v1(JSONB) TO PUBLIC;

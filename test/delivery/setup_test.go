@@ -51,11 +51,16 @@ func setupWith(t *testing.T, cfg pop.Config) *engine {
 
 func setupAcks(t *testing.T, cfg pop.Config, ackCfg ack.Config) *engine {
 	t.Helper()
+	return setupGates(t, ready.New(), cfg, ackCfg)
+}
+
+func setupGates(t *testing.T, gates *ready.Gates, cfg pop.Config, ackCfg ack.Config) *engine {
+	t.Helper()
 	database := testdb.New(t)
 	db, err := pg.Open(t.Context(), pg.Options{ConnString: database.ConnString(), MaxConns: 20})
 	require.NoError(t, err)
 	t.Cleanup(db.Close)
-	e := &engine{t: t, db: db, sql: database.Pool(t), gates: ready.New(), slots: admission.New(admission.Config{PoolSize: 20}), connString: database.ConnString()}
+	e := &engine{t: t, db: db, sql: database.Pool(t), gates: gates, slots: admission.New(admission.Config{PoolSize: 20}), connString: database.ConnString()}
 	e.acks = ack.New(ackCfg, db, e.gates, e.slots)
 	cfg.Delivered = func(d pop.Delivery) { e.acks.Delivered(ack.Delivery(d)) }
 	e.pops = pop.New(cfg, db, e.gates, e.slots)

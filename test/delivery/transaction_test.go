@@ -22,6 +22,12 @@ func (d *delivered) ackOf(i int, status string) transaction.Operation {
 	return transaction.Operation{Ack: &transaction.AckOperation{Item: item, Group: "billing"}}
 }
 
+func (d *delivered) delayedAckOf(i int, status string, milliseconds int) transaction.Operation {
+	operation := d.ackOf(i, status)
+	operation.Ack.DelayMs = &milliseconds
+	return operation
+}
+
 func pushOf(queue, transactionID string) transaction.Operation {
 	return transaction.Operation{Push: &push.Item{
 		Queue: queue, Partition: "out", TransactionID: transactionID, Payload: fmt.Appendf(nil, "%q", transactionID),

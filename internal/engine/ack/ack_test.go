@@ -296,15 +296,15 @@ func TestGroupsAreIndependent(t *testing.T) {
 	}
 	id := partition.String()
 	items := []Item{
-		{"a", id, "completed", "live", ""},
-		{"b", id, "completed", "stale", ""},
-		{"c", "not-a-uuid", "completed", "live", ""},
-		{"d", id, "failed", "live", "boom"},
-		{"e", foreign.String(), "completed", "live", ""},
-		{"f", uuid.NewString(), "completed", "live", ""},
-		{"g", "", "completed", "", ""},
-		{"h", "{" + id + "}", "completed", "live", ""},
-		{"i", id, "completed", "nul\x00", ""},
+		{"a", id, "completed", "live", "", nil},
+		{"b", id, "completed", "stale", "", nil},
+		{"c", "not-a-uuid", "completed", "live", "", nil},
+		{"d", id, "failed", "live", "boom", nil},
+		{"e", foreign.String(), "completed", "live", "", nil},
+		{"f", uuid.NewString(), "completed", "live", "", nil},
+		{"g", "", "completed", "", "", nil},
+		{"h", "{" + id + "}", "completed", "live", "", nil},
+		{"i", id, "completed", "nul\x00", "", nil},
 	}
 	got := server.Ack(t.Context(), tenant, "", items)
 

@@ -44,9 +44,9 @@ func TestDeadLetterIsASnapshotOfTheMessage(t *testing.T) {
 
 	// Acknowledged without a lease while another consumer holds the batch: the letter is filed as that holder.
 	got := server.Ack(t.Context(), tenant, "billing", []Item{
-		{"a", partition.String(), "completed", "", ""},
-		{"b", partition.String(), "failed", "", "boom"},
-		{"c", partition.String(), "completed", "", ""},
+		{"a", partition.String(), "completed", "", "", nil},
+		{"b", partition.String(), "failed", "", "boom", nil},
+		{"c", partition.String(), "completed", "", "", nil},
 	})
 	done := Result{Success: true, LeaseReleased: true, Queue: "orders", Partition: "eu"}
 	a, b, c := done, done, done
@@ -63,7 +63,7 @@ func TestDeadLetterIsASnapshotOfTheMessage(t *testing.T) {
 
 func TestDeadLetterReason(t *testing.T) {
 	t.Parallel()
-	item := func(id, status, text string) Item { return Item{id, partition.String(), status, "holder", text} }
+	item := func(id, status, text string) Item { return Item{id, partition.String(), status, "holder", text, nil} }
 	cases := []struct {
 		name  string
 		items []Item
@@ -103,9 +103,9 @@ func TestDeadLetterOfAMessageThatIsGone(t *testing.T) {
 			poisonStore(t, db, "1")
 			damage(db)
 			got := server.Ack(t.Context(), tenant, "g", []Item{
-				{"x", partition.String(), "retry", "holder", ""},
-				{"y", partition.String(), "failed", "holder", "why"},
-				{"z", partition.String(), "failed", "holder", "other"},
+				{"x", partition.String(), "retry", "holder", "", nil},
+				{"y", partition.String(), "failed", "holder", "why", nil},
+				{"z", partition.String(), "failed", "holder", "other", nil},
 			})
 			require.Empty(t, cmp.Diff([]pg.DeadLetter{{PartitionID: partition, Group: "g", Worker: "holder", Offset: 11, Error: "why"}}, db.letters))
 			require.Equal(t, []bool{false, true, false}, []bool{got[0].DeadLetter, got[1].DeadLetter, got[2].DeadLetter})
@@ -137,8 +137,8 @@ func TestDeadLetterThatCannotBeFiledIsHonest(t *testing.T) {
 			poisonStore(t, db, "1")
 			c.breakIt(db)
 			got := server.Ack(t.Context(), tenant, "g", []Item{
-				{"a", partition.String(), "completed", "holder", ""},
-				{"b", partition.String(), "dlq", "holder", ""},
+				{"a", partition.String(), "completed", "holder", "", nil},
+				{"b", partition.String(), "dlq", "holder", "", nil},
 			})
 			require.True(t, got[0].Success)
 			require.Equal(t, db.segErr != nil || db.fileErr != nil, got[1].Cause != nil)

@@ -19,6 +19,38 @@ type Item struct {
 	LeaseID string
 	// Error is why a message was not processed. It becomes the reason of a dead letter.
 	Error string
+	// DelayMs is how long a Failed or Retry message is not delivered again, in milliseconds from 0 to MaxDelayMs. It wins over the
+	// delay of the queue, which a nil leaves in force. Other statuses ignore it.
+	DelayMs *int
+}
+
+// MaxDelayMs is the longest delay of a redelivery: one day.
+const MaxDelayMs = 86_400_000
+
+// TextDelay is what an item with a delay beyond its bounds is told.
+const TextDelay = "delayMs must be an integer from 0 to 86400000 (one day); leave it out for the delay of the queue"
+
+// RedeliveryDelay returns the milliseconds that the item asks for, below 0 when it says nothing that matters; false when they are out
+// of bounds.
+func (i *Item) RedeliveryDelay() (milliseconds int32, valid bool) {
+	if status := Status(i.Status); i.DelayMs == nil || status != Failed && status != Retry {
+		return -1, true
+	}
+	if *i.DelayMs < 0 || *i.DelayMs > MaxDelayMs {
+		return -1, false
+	}
+	return int32(*i.DelayMs), true //nolint:gosec // bounded above
+}
+
+// AppendDelay appends the delay of the item that the last of n hashes belongs to. The list stays nil until an item has something to say.
+func AppendDelay(delays []int32, n int, delay int32) []int32 {
+	if delays == nil && delay < 0 {
+		return nil
+	}
+	for len(delays) < n-1 {
+		delays = append(delays, -1)
+	}
+	return append(delays, delay)
 }
 
 // A Result is the outcome of the item at the same index.

@@ -299,7 +299,14 @@ func (s *Server) prepare(ctx context.Context, c *call, g *group) bool {
 		c.results[i].Queue, c.results[i].Partition = owner.Queue, owner.Partition
 	}
 	g.partition, g.owner = partition, owner
-	return true
+	g.indexes = slices.DeleteFunc(g.indexes, func(i int) bool {
+		_, valid := c.items[i].RedeliveryDelay()
+		if !valid {
+			c.results[i].Error = TextDelay
+		}
+		return !valid
+	})
+	return len(g.indexes) > 0
 }
 
 // resolve decides the group by its transaction ids.
@@ -327,7 +334,7 @@ func (s *Server) resolve(ctx context.Context, c *call, g *group) {
 	if verdict.LeaseReleased || handOff.Filed {
 		// A completion that ends the lease has reached the end of the batch; every other status ends it before.
 		covered := !handOff.Filed && !slices.ContainsFunc(request.Statuses, isSignal)
-		s.leaseEnded(c, g, covered)
+		s.leaseEnded(c, g, covered, verdict.RedeliverIn)
 	}
 }
 
@@ -376,13 +383,19 @@ func (g *group) request(c *call) pg.HashAck {
 	}
 	for _, i := range g.indexes {
 		request.Statuses = append(request.Statuses, Status(c.items[i].Status))
+		delay, _ := c.items[i].RedeliveryDelay() // prepare has refused those out of bounds
+		request.DelaysMs = AppendDelay(request.DelaysMs, len(request.Statuses), delay)
 	}
 	return request
 }
 
-// leaseEnded lets others know that the partition can be claimed again; covered says that its whole batch was completed. Every way in
-// which an ack ends a lease comes here.
-func (s *Server) leaseEnded(c *call, g *group, covered bool) {
+// leaseEnded lets others know that the partition can be claimed again; covered says that its whole batch was completed, and
+// a delay that it cannot be claimed before that has passed. Every way in which an ack ends a lease comes here.
+func (s *Server) leaseEnded(c *call, g *group, covered bool, delay time.Duration) {
+	if delay > 0 {
+		s.gates.Postponed(c.tenant, g.owner.Queue, g.owner.Partition, c.group, delay)
+		return
+	}
 	s.gates.Released(c.tenant, g.owner.Queue, g.owner.Partition, c.group, covered)
 }
 

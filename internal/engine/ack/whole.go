@@ -86,6 +86,6 @@ func (s *Server) conclude(c *call, g *group) bool {
 	for _, i := range g.indexes {
 		c.results[i].Success, c.results[i].LeaseReleased = true, true
 	}
-	s.leaseEnded(c, g, true)
+	s.leaseEnded(c, g, true, 0)
 	return true
 }

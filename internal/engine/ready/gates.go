@@ -2,6 +2,7 @@ package ready
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,11 +21,16 @@ const maxHints = 64
 type Gates struct {
 	hot  *HotList // nil when the database finds the partitions
 	tell func(tenant uuid.UUID, queue, partition string)
+	// postponed counts the releases that are yet to come.
+	postponed atomic.Int64
 
 	mu        sync.RWMutex
 	queues    map[queueKey]*gate
 	discovery map[uuid.UUID]*gate
 }
+
+// maxPostponed bounds the timers of redeliveries that wait, some 300 bytes each.
+const maxPostponed = 100_000
 
 type queueKey struct {
 	tenant uuid.UUID
@@ -94,6 +100,23 @@ func (g *Gates) Released(tenant uuid.UUID, queue, partition, group string, cover
 	if !covered {
 		g.tell(tenant, queue, partition)
 	}
+}
+
+// Postponed tells that a lease of (partition, group) ended and that its messages cannot be claimed before delay has passed, counted from
+// about now. It never blocks. At the end of the delay it is Released, unless too many are waiting already: then the database's word, which
+// the hot list gets with its next claim, and the back-off of long polls have to do.
+func (g *Gates) Postponed(tenant uuid.UUID, queue, partition, group string, delay time.Duration) {
+	if g.hot != nil {
+		g.hot.promote(queueKey{tenant, queue}, partition, group, false)
+	}
+	if g.postponed.Add(1) > maxPostponed {
+		g.postponed.Add(-1)
+		return
+	}
+	time.AfterFunc(delay, func() {
+		g.postponed.Add(-1)
+		g.Released(tenant, queue, partition, group, false)
+	})
 }
 
 // Taken tells that a pop claimed messages of (partition, group) past the hot list. What the list believed about the newest batch is no

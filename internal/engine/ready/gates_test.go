@@ -210,3 +210,31 @@ func TestGatesSurviveChurn(t *testing.T) {
 	queues, _ := gates.Size()
 	require.Zero(t, queues)
 }
+
+func TestPostponedWakesAtTheEndOfTheDelay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		gates := New()
+		var told int
+		gates.Tell(func(uuid.UUID, string, string) { told++ })
+		waiter := gates.Subscribe(tenant, "orders")
+		defer waiter.Release()
+		opened, _ := waiter.Arm()
+		start := time.Now()
+		gates.Postponed(tenant, "orders", "eu", "g", 3*time.Second)
+		synctest.Wait()
+		require.False(t, isOpen(opened))
+		<-opened
+		require.Equal(t, 3*time.Second, time.Since(start))
+		synctest.Wait()
+		require.Equal(t, 1, told, "other brokers hear of it when there is something to take")
+		require.Zero(t, gates.postponed.Load())
+
+		gates.postponed.Store(maxPostponed)
+		opened, _ = waiter.Arm()
+		gates.Postponed(tenant, "orders", "eu", "g", time.Second)
+		time.Sleep(2 * time.Second)
+		require.False(t, isOpen(opened), "too many are waiting")
+		require.EqualValues(t, maxPostponed, gates.postponed.Load())
+	})
+}

@@ -57,6 +57,12 @@ func mergeAcks(operations []Operation) ([]*mergedAck, error) {
 		hash := segment.Hash(one.TransactionID)
 		m.Hashes = append(m.Hashes, hash[:])
 		m.Statuses = append(m.Statuses, ack.Status(one.Status))
+		delay, valid := one.RedeliveryDelay()
+		if !valid {
+			return nil, &pg.TransactionError{Reason: fmt.Sprintf(
+				"QTXN ack failed for partition %s group %q: %s; transaction rolled back", partition, at.group, ack.TextDelay)}
+		}
+		m.DelaysMs = ack.AppendDelay(m.DelaysMs, len(m.Statuses), delay)
 		m.operations = append(m.operations, i)
 	}
 	return merged, nil

@@ -215,7 +215,12 @@ func (s *Server) settle(
 		return
 	}
 	// The names are a convenience of the wake; the transaction has checked whose partition it is.
-	if owner, err := s.acks.Owner(ctx, tenant, m.PartitionID); err == nil {
+	owner, err := s.acks.Owner(ctx, tenant, m.PartitionID)
+	switch {
+	case err != nil:
+	case verdict.RedeliverIn > 0:
+		s.gates.Postponed(tenant, owner.Queue, owner.Partition, m.Group, verdict.RedeliverIn)
+	default:
 		s.gates.Released(tenant, owner.Queue, owner.Partition, m.Group, false)
 	}
 }
