@@ -108,7 +108,7 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 	handler := api.New(api.Config{
 		MaxBodyBytes: b.cfg.Server.MaxBodyBytes, MaxInflightBodyBytes: b.cfg.Server.MaxInflightBody,
 		PopTimeout: b.cfg.Pop.DefaultTimeout, Version: Version(), ServerID: b.cfg.Server.ServerID, Log: b.log,
-		Tenancy: b.cfg.Tenancy.Header, Origins: b.cfg.Tenancy.Origins(),
+		Tenancy: b.cfg.Tenancy.Header, TenantLabels: b.cfg.Tenancy.LabelsMetrics(), Origins: b.cfg.Tenancy.Origins(),
 		Limits: tenant.Limits{Rate: b.cfg.Tenancy.Rate, Burst: b.cfg.Tenancy.Burst, Parked: b.cfg.Tenancy.MaxParked},
 	}, api.Deps{
 		Pusher: counted.Pusher(pusher), Popper: counted.Popper(popper), Acker: counted.Acker(acker), Transactor: counted.Transactor(transactor),
@@ -130,10 +130,12 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		PushStats:    pusher.Stats,
 		PopStats:     popper.Stats,
 		AckStats:     acker.Stats,
-		LongPolls:    gates.WaitingByQueue,
-		Cluster:      db.ClusterMetrics,
-		Upkeep:       func() api.UpkeepFigures { return loops.figures(flags) },
-		Registry:     telemetry.NewRegistry(),
+		LongPolls:    gates.EachWaiting,
+		Cluster: func(ctx context.Context) (pg.ClusterMetrics, error) {
+			return db.ClusterMetrics(ctx, b.cfg.Tenancy.LabelsMetrics())
+		},
+		Upkeep:   func() api.UpkeepFigures { return loops.figures(flags) },
+		Registry: telemetry.NewRegistry(),
 	})
 	return &engine{gates: gates, pusher: pusher, dedup: cache, popper: popper, acker: acker, flags: flags, loops: loops, handler: handler, neighbours: neighbours}, nil
 }

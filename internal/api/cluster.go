@@ -41,8 +41,8 @@ var (
 	clusterAcks = engineDesc("queen_cluster_ack_total", "Acknowledgments of all brokers, ever, by what the consumer reported.", "scope", "result")
 
 	queueGauges = []struct {
-		desc  *prometheus.Desc
-		value func(*pg.QueueMinute) float64
+		family queueFamily
+		value  func(*pg.QueueMinute) float64
 	}{
 		{queueDesc("queen_queue_pop_messages_per_minute", "Messages delivered in the newest minute of a queue"), func(q *pg.QueueMinute) float64 { return q.PopMessages }},
 		{queueDesc("queen_queue_push_requests_per_minute", "Push requests in the newest minute of a queue"), func(q *pg.QueueMinute) float64 { return q.PushRequests }},
@@ -52,21 +52,52 @@ var (
 		{queueDesc("queen_queue_parked_consumers", "Long polls parked on a queue at all brokers, averaged over its newest minute"), func(q *pg.QueueMinute) float64 { return q.Parked }},
 		{queueDesc("queen_queue_metrics_age_seconds", "Age of the newest minute of a queue"), func(q *pg.QueueMinute) float64 { return q.Age }},
 	}
-	queueAcks   = engineDesc("queen_queue_ack_per_minute", "Acknowledgments in the newest minute of a queue, by what the consumer reported; the queues beyond 1000 are summed up as other.", "queue", "result")
-	queueLag    = engineDesc("queen_queue_pop_lag_milliseconds", "Age of the messages that were delivered in the newest minute of a queue; absent when there were none.", "queue", "stat")
+	queueAcks   = queueDesc("queen_queue_ack_per_minute", "Acknowledgments in the newest minute of a queue, by what the consumer reported", "result")
+	queueLag    = newQueueFamily("queen_queue_pop_lag_milliseconds", "Age of the messages that were delivered in the newest minute of a queue; absent when there were none.", "stat")
 	dlqDepth    = engineDesc("queen_dlq_depth", "Dead letters that are kept, as of the last statistics.", "scope")
-	dlqPerQueue = engineDesc("queen_dlq_depth_by_queue", "Dead letters that are kept of a queue, as of the last statistics; the queues beyond 1000 are summed up as other.", "queue")
+	dlqPerQueue = queueDesc("queen_dlq_depth_by_queue", "Dead letters that are kept of a queue, as of the last statistics")
 )
 
 func clusterDesc(name, help string) *prometheus.Desc { return engineDesc(name, help, "scope") }
 
-func queueDesc(name, help string) *prometheus.Desc {
-	return engineDesc(name, help+"; the queues beyond 1000 are summed up as other.", "queue")
+func queueDesc(name, help string, labels ...string) queueFamily {
+	return newQueueFamily(name, help+"; the queues beyond 1000 are summed up as other.", labels...)
+}
+
+// A queueFamily is one with a series for each queue. Where tenants are told apart, a label says whose queue it is; "other" is
+// everybody's and its tenant is empty.
+type queueFamily struct{ plain, byTenant *prometheus.Desc }
+
+func newQueueFamily(name, help string, labels ...string) queueFamily {
+	return queueFamily{
+		plain:    engineDesc(name, help, append([]string{"queue"}, labels...)...),
+		byTenant: engineDesc(name, help, append([]string{"tenant", "queue"}, labels...)...),
+	}
+}
+
+// queueLabels say which queue a series is about. The tenant is empty where queues of one name are summed.
+type queueLabels struct{ tenant, queue string }
+
+func (f queueFamily) desc(tenants bool) *prometheus.Desc {
+	if tenants {
+		return f.byTenant
+	}
+	return f.plain
+}
+
+func (f queueFamily) gauge(tenants bool, value float64, of queueLabels, labels ...string) prometheus.Metric {
+	values := append([]string{of.queue}, labels...)
+	if tenants {
+		values = append([]string{of.tenant}, values...)
+	}
+	return prometheus.MustNewConstMetric(f.desc(tenants), prometheus.GaugeValue, value, values...)
 }
 
 // A clusterCollector reads what all brokers reported to the database. Without a database its families are absent.
 type clusterCollector struct {
 	read func(context.Context) (pg.ClusterMetrics, error)
+	// tenants gives the series of queues a label with their tenant.
+	tenants bool
 
 	mu      sync.Mutex
 	fresh   time.Time
@@ -79,9 +110,9 @@ func (c *clusterCollector) Describe(descs chan<- *prometheus.Desc) {
 		descs <- family.desc
 	}
 	for _, family := range queueGauges {
-		descs <- family.desc
+		descs <- family.family.desc(c.tenants)
 	}
-	for _, desc := range [...]*prometheus.Desc{clusterAcks, queueAcks, queueLag, dlqDepth, dlqPerQueue} {
+	for _, desc := range [...]*prometheus.Desc{clusterAcks, queueAcks.desc(c.tenants), queueLag.desc(c.tenants), dlqDepth, dlqPerQueue.desc(c.tenants)} {
 		descs <- desc
 	}
 }
@@ -96,8 +127,8 @@ func (c *clusterCollector) Collect(out chan<- prometheus.Metric) {
 	counter := func(desc *prometheus.Desc, value int64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), labels...)
 	}
-	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	gauge := func(family queueFamily, value float64, of queueLabels, labels ...string) {
+		out <- family.gauge(c.tenants, value, of, labels...)
 	}
 	for _, family := range clusterCounters {
 		counter(family.desc, family.value(m), scope)
@@ -106,19 +137,20 @@ func (c *clusterCollector) Collect(out chan<- prometheus.Metric) {
 	counter(clusterAcks, m.Totals.AckFailed, scope, "failed")
 	for i := range m.Queues {
 		queue := &m.Queues[i]
+		of := queueLabels{queue.Tenant, queue.Queue}
 		for _, family := range queueGauges {
-			gauge(family.desc, family.value(queue), queue.Queue)
+			gauge(family.family, family.value(queue), of)
 		}
-		gauge(queueAcks, queue.AckSuccess, queue.Queue, "success")
-		gauge(queueAcks, queue.AckFailed, queue.Queue, "failed")
+		gauge(queueAcks, queue.AckSuccess, of, "success")
+		gauge(queueAcks, queue.AckFailed, of, "failed")
 		if queue.AvgLag != nil && queue.MaxLag != nil {
-			gauge(queueLag, max(*queue.AvgLag, 0), queue.Queue, "avg")
-			gauge(queueLag, max(*queue.MaxLag, 0), queue.Queue, "max")
+			gauge(queueLag, max(*queue.AvgLag, 0), of, "avg")
+			gauge(queueLag, max(*queue.MaxLag, 0), of, "max")
 		}
 	}
-	gauge(dlqDepth, float64(m.DeadLetters.Total), scope)
+	out <- prometheus.MustNewConstMetric(dlqDepth, prometheus.GaugeValue, float64(m.DeadLetters.Total), scope)
 	for _, queue := range m.DeadLetters.PerQueue {
-		gauge(dlqPerQueue, queue.Count, queue.Queue)
+		gauge(dlqPerQueue, queue.Count, queueLabels{queue.Tenant, queue.Queue})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"queenmq/internal/engine/admission"
@@ -39,7 +40,7 @@ var (
 	ackFailures    = engineDesc("queen_ack_flush_failures_total", "Common commits of acknowledgements that failed.")
 	popShortened   = engineDesc("queen_pop_shortened_total", "Pops of which only a part of the claim fitted into one answer (QUEEN_MAX_ANSWER_BYTES).")
 	popSealed      = engineDesc("queen_pop_undecryptable_messages_total", "Messages delivered as they are stored because no key opens them.")
-	longPolls      = engineDesc("queen_parked_long_polls", "Long polls that wait for a queue; the queues beyond 1000 are summed up as other.", "queue")
+	longPolls      = queueDesc("queen_parked_long_polls", "Long polls that wait for a queue")
 )
 
 // laneNames are the values of the lane label.
@@ -48,14 +49,18 @@ var laneNames = map[admission.Lane]string{
 }
 
 // An engineCollector reads the figures of the engine at the moment they are asked for.
-type engineCollector struct{ deps *Deps }
+type engineCollector struct {
+	deps *Deps
+	// tenants gives the series of queues a label with their tenant.
+	tenants bool
+}
 
 // Describe names every family, also those that a broker without the part leaves out.
 func (c engineCollector) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range [...]*prometheus.Desc{
 		admissionBudget, admissionInFlight, admissionWaiting, admissionWaits, batchesFired, batchItems, itemsPerBatch, batchRoundTrip,
 		dedupClaims, dedupReads, dedupGivenUp, dedupFollowed, dedupBytes,
-		popTargeted, popWildcard, popUndecodable, popSealed, popShortened, ackRecognised, ackBatches, ackBytes, ackFailures, longPolls,
+		popTargeted, popWildcard, popUndecodable, popSealed, popShortened, ackRecognised, ackBatches, ackBytes, ackFailures, longPolls.desc(c.tenants),
 	} {
 		descs <- desc
 	}
@@ -118,20 +123,28 @@ func (c engineCollector) Collect(metrics chan<- prometheus.Metric) {
 		gauge(ackBytes, float64(stats.RegistryBytes))
 	}
 	if c.deps.LongPolls != nil {
-		for queue, waiting := range capPolls(c.deps.LongPolls()) {
-			gauge(longPolls, float64(waiting), queue)
+		polls := make(map[queueLabels]int)
+		c.deps.LongPolls(func(tenant uuid.UUID, queue string, n int) {
+			key := queueLabels{queue: queue}
+			if c.tenants {
+				key.tenant = tenant.String()
+			}
+			polls[key] += n
+		})
+		for key, waiting := range capPolls(polls) {
+			metrics <- longPolls.gauge(c.tenants, float64(waiting), key)
 		}
 	}
 }
 
 // capPolls sums up all but the queues with the most polls.
-func capPolls(polls map[string]int) map[string]int {
+func capPolls(polls map[queueLabels]int) map[queueLabels]int {
 	if len(polls) <= maxQueueSeries {
 		return polls
 	}
 	type waiting struct {
-		queue string
-		n     int
+		queueLabels
+		n int
 	}
 	all := make([]waiting, 0, len(polls))
 	for queue, n := range polls {
@@ -139,9 +152,9 @@ func capPolls(polls map[string]int) map[string]int {
 	}
 	all = foldBeyond(all, func(w *waiting) *string { return &w.queue }, func(w *waiting) float64 { return float64(w.n) },
 		func(sum, w *waiting) { sum.n += w.n })
-	capped := make(map[string]int, len(all))
+	capped := make(map[queueLabels]int, len(all))
 	for _, w := range all {
-		capped[w.queue] = w.n
+		capped[w.queueLabels] = w.n
 	}
 	return capped
 }

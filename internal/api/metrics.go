@@ -69,9 +69,9 @@ func newMetrics(reg *prometheus.Registry, s *Server) *metrics {
 		}
 		m.answers[&routes[i]] = classes
 	}
-	reg.MustRegister(engineCollector{&s.deps})
+	reg.MustRegister(engineCollector{&s.deps, s.cfg.TenantLabels})
 	if s.deps.Cluster != nil {
-		reg.MustRegister(&clusterCollector{read: s.deps.Cluster})
+		reg.MustRegister(&clusterCollector{read: s.deps.Cluster, tenants: s.cfg.TenantLabels})
 	}
 	if s.deps.Mesh != nil {
 		reg.MustRegister(meshCollector{s.deps.Mesh})

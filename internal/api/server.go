@@ -53,6 +53,8 @@ type Config struct {
 	ServerID string
 	// Tenancy takes the tenant of a request from its header; without it everything belongs to the default tenant.
 	Tenancy bool
+	// TenantLabels gives the metrics of a queue a label with its tenant. Deps.Cluster must then tell tenants apart.
+	TenantLabels bool
 	// Origins are the origins whose pages may call the API from a browser; "*" is any. Empty is none.
 	Origins []string
 	// Limits bound what one tenant may ask. The zero value bounds nothing.
@@ -137,7 +139,7 @@ type Deps struct {
 	DedupStats func() dedup.Stats
 	PopStats   func() pop.Stats
 	AckStats   func() ack.Stats
-	LongPolls  func() map[string]int
+	LongPolls  func(each func(tenant uuid.UUID, queue string, waiting int))
 	// Cluster reads what all brokers reported to the database, and Upkeep gives the figures of the background loops, for the
 	// metrics. Nil leaves their families out.
 	Cluster func(ctx context.Context) (pg.ClusterMetrics, error)

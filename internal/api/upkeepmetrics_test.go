@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
@@ -44,6 +45,30 @@ queen_queue_pop_lag_milliseconds{queue="a\"\\\n",stat="max"} 9
 # TYPE queen_dlq_depth_by_queue gauge
 queen_dlq_depth_by_queue{queue="d"} 4
 `), "queen_cluster_push_messages_total", "queen_cluster_ack_total", "queen_queue_pop_lag_milliseconds", "queen_dlq_depth_by_queue"))
+}
+
+func TestTenantsOfQueueMetrics(t *testing.T) {
+	t.Parallel()
+	one, other := minute("q", 5, nil, nil), minute("q", 6, nil, nil)
+	one.Tenant, other.Tenant = "t1", "t2"
+	metrics := pg.ClusterMetrics{Queues: []pg.QueueMinute{one, other}}
+	metrics.DeadLetters.PerQueue = []pg.QueueDeadLetter{{Queue: "q", Tenant: "t2", Count: 4}}
+	id := uuid.New()
+	deps := Deps{LongPolls: func(each func(uuid.UUID, string, int)) { each(id, "q", 3) }}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(&clusterCollector{read: func(context.Context) (pg.ClusterMetrics, error) { return metrics, nil }, tenants: true}, engineCollector{&deps, true})
+	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP queen_queue_pop_messages_per_minute Messages delivered in the newest minute of a queue; the queues beyond 1000 are summed up as other.
+# TYPE queen_queue_pop_messages_per_minute gauge
+queen_queue_pop_messages_per_minute{queue="q",tenant="t1"} 5
+queen_queue_pop_messages_per_minute{queue="q",tenant="t2"} 6
+# HELP queen_dlq_depth_by_queue Dead letters that are kept of a queue, as of the last statistics; the queues beyond 1000 are summed up as other.
+# TYPE queen_dlq_depth_by_queue gauge
+queen_dlq_depth_by_queue{queue="q",tenant="t2"} 4
+# HELP queen_parked_long_polls Long polls that wait for a queue; the queues beyond 1000 are summed up as other.
+# TYPE queen_parked_long_polls gauge
+queen_parked_long_polls{queue="q",tenant="`+id.String()+`"} 3
+`), "queen_queue_pop_messages_per_minute", "queen_dlq_depth_by_queue", "queen_parked_long_polls"))
 }
 
 func TestClusterMetricsAreReadOnceInAWhileAndAbsentWithoutADatabase(t *testing.T) {
@@ -98,13 +123,13 @@ func TestQueueSeriesAreCapped(t *testing.T) {
 	require.InDelta(t, 500, *last.MaxLag, 1)
 	require.Len(t, capQueues(queues[:maxQueueSeries]), maxQueueSeries)
 
-	polls := map[string]int{}
+	polls := map[queueLabels]int{}
 	for i := range maxQueueSeries * 2 {
-		polls[fmt.Sprint(i)] = 1
+		polls[queueLabels{queue: fmt.Sprint(i)}] = 1
 	}
 	capped2 := capPolls(polls)
 	require.Len(t, capped2, maxQueueSeries+1)
-	require.Equal(t, maxQueueSeries, capped2[otherQueues])
+	require.Equal(t, maxQueueSeries, capped2[queueLabels{queue: otherQueues}])
 }
 
 func TestUpkeepMetricsPassTheLinter(t *testing.T) {

@@ -73,6 +73,7 @@ type Auth struct {
 // Tenancy is how tenants and browsers are told apart and bounded.
 type Tenancy struct {
 	Header      bool    `env:"QUEEN_TENANCY_HEADER" default:"false" doc:"Take the tenant of a request from the header x-queen-tenant (a UUID). The header is not authenticated: only a proxy may reach the port, and it must set the header."`
+	Labels      bool    `env:"QUEEN_METRICS_TENANT_LABEL" default:"false" doc:"Split the series of a queue on the Prometheus page by tenant, in a label tenant, where QUEEN_TENANCY_HEADER is on. The page is public and then names every tenant: keep it from the tenants. Off: queues of one name are summed."`
 	CORSOrigins string  `env:"QUEEN_CORS_ORIGINS" doc:"Origins (https://host, separated by commas, or *) whose pages may call the API from a browser. Empty: none."`
 	Rate        float64 `env:"QUEEN_RATE_LIMIT" default:"0" min:"0" max:"10000000" doc:"Most requests a second for each tenant of this broker; beyond it 429 with Retry-After. 0 is any number."`
 	Burst       int     `env:"QUEEN_RATE_BURST" default:"0" min:"0" max:"10000000" unit:"requests" doc:"Most requests of a tenant at once. 0 is what QUEEN_RATE_LIMIT allows in a second."`

@@ -28,6 +28,9 @@ func (t Tenancy) Origins() []string {
 	return origins
 }
 
+// LabelsMetrics reports whether the series of queues carry a label with their tenant.
+func (t Tenancy) LabelsMetrics() bool { return t.Header && t.Labels }
+
 func (t Tenancy) check() []error {
 	var faults []error
 	for _, origin := range t.Origins() {

@@ -133,7 +133,7 @@ SELECT date_trunc('minute', now()), u.queue, left($1::text, 255), $2::int, u.ten
 	})
 }
 
-// ClusterMetrics is the database's part of the Prometheus page. Queues of several tenants that share a name are summed.
+// ClusterMetrics is the database's part of the Prometheus page.
 type ClusterMetrics struct {
 	Totals struct {
 		PushRequests int64 `json:"pushRequests"`
@@ -155,9 +155,10 @@ type ClusterMetrics struct {
 	} `json:"dlq"`
 }
 
-// A QueueMinute is the newest minute of one queue name. The lags are nil when no pop was sampled.
+// A QueueMinute is the newest minute of one queue name; of one tenant's queue where Tenant is not empty. The lags are nil when no pop was sampled.
 type QueueMinute struct {
 	Queue        string   `json:"queue"`
+	Tenant       string   `json:"tenant"`
 	PopMessages  float64  `json:"pop_count"`
 	AvgLag       *float64 `json:"avg_lag_ms"`
 	MaxLag       *float64 `json:"max_lag_ms"`
@@ -171,15 +172,18 @@ type QueueMinute struct {
 	Age          float64  `json:"bucket_age_seconds"`
 }
 
-// A QueueDeadLetter counts the dead letters of one queue name, as of the last statistics.
+// A QueueDeadLetter counts the dead letters of one queue name, as of the last statistics; of one tenant's queue where Tenant is not
+// empty.
 type QueueDeadLetter struct {
-	Queue string  `json:"queue"`
-	Count float64 `json:"count"`
+	Queue  string  `json:"queue"`
+	Tenant string  `json:"tenant"`
+	Count  float64 `json:"count"`
 }
 
-// ClusterMetrics reads what all brokers of the database reported.
-func (db *DB) ClusterMetrics(ctx context.Context) (ClusterMetrics, error) {
+// ClusterMetrics reads what all brokers of the database reported. Queues of several tenants that share a name are summed, unless
+// byTenant.
+func (db *DB) ClusterMetrics(ctx context.Context, byTenant bool) (ClusterMetrics, error) {
 	var m ClusterMetrics
-	err := db.answer(ctx, "read cluster metrics", repeatConflicts, &m, `SELECT queen.get_prometheus_metrics_v1()`)
+	err := db.answer(ctx, "read cluster metrics", repeatConflicts, &m, `SELECT queen.get_prometheus_metrics_v1($1::boolean)`, byTenant)
 	return m, err
 }

@@ -152,7 +152,7 @@ func TestSeriesReaders(t *testing.T) {
 			require.NoError(t, err, name)
 			require.NotEmpty(t, answer, name)
 		}
-		_, err := db.ClusterMetrics(t.Context())
+		_, err := db.ClusterMetrics(t.Context(), false)
 		require.NoError(t, err)
 		push(t, db, segment(`we"ird`, "p", "1"+time.Now().String()))
 		_, err = db.RefreshStats(t.Context(), time.Minute)

@@ -200,7 +200,7 @@ func TestTwoBrokersFlushTheSameMinute(t *testing.T) {
 	require.EqualValues(t, 40, c.number(t, `SELECT sum(push_message_count) FROM queen.queue_lag_metrics`))
 	require.EqualValues(t, 20, c.number(t, `SELECT sum(push_request_count) FROM queen.queue_lag_metrics`))
 	require.EqualValues(t, 2, c.number(t, `SELECT count(DISTINCT hostname) FROM queen.worker_metrics`))
-	metrics, err := c.ClusterMetrics(t.Context())
+	metrics, err := c.ClusterMetrics(t.Context(), false)
 	require.NoError(t, err)
 	require.Equal(t, c.number(t, `SELECT sum(push_message_count) FROM queen.worker_metrics`), metrics.Totals.PushMessages)
 	require.Len(t, metrics.Queues, 1)

@@ -22,14 +22,6 @@ func (g *Gates) EachWaiting(f func(tenant uuid.UUID, queue string, waiting int))
 	}
 }
 
-// WaitingByQueue returns how many long polls wait for each queue, for metrics. Queues of the same name are summed over tenants; queues
-// without long polls are left out.
-func (g *Gates) WaitingByQueue() map[string]int {
-	waiting := make(map[string]int)
-	g.EachWaiting(func(_ uuid.UUID, queue string, n int) { waiting[queue] += n })
-	return waiting
-}
-
 // Waiting returns how many long polls wait for a queue.
 func (g *Gates) Waiting(tenant uuid.UUID, queue string) int {
 	waiting := 0
