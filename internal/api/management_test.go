@@ -195,6 +195,30 @@ func (r rows) ListDeadLetters(context.Context, uuid.UUID, pg.DeadLetterFilter) (
 	return r.page, nil
 }
 
+// A queueLister notes what it was asked for.
+type queueLister struct {
+	fakeStore
+	asked pg.QueueFilter
+}
+
+func (l *queueLister) ListQueues(_ context.Context, _ uuid.UUID, filter pg.QueueFilter) (json.RawMessage, error) {
+	l.asked = filter
+	return json.RawMessage(`{"queues":[]}`), nil
+}
+
+func TestQueueListIsLiveUnlessAskedOtherwise(t *testing.T) {
+	t.Parallel()
+	f := &world{}
+	s := f.server()
+	store := &queueLister{fakeStore: fakeStore{&f.emptyBroker, f}}
+	s.deps.Store = store
+	server := serveHandler(t, s)
+	for query, cached := range map[string]bool{"": false, "?stats=cached": true, "?stats=live": false} {
+		require.Equal(t, 200, call(t, server, "GET", "/api/v1/resources/queues"+query, "").status)
+		require.Equal(t, cached, store.asked.Cached, query)
+	}
+}
+
 // A replayer answers replays with a fixed outcome.
 type replayer struct {
 	outcome replay.Outcome

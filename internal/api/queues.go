@@ -14,11 +14,13 @@ func queueFilter(q lenientQuery, limit int) pg.QueueFilter {
 	return f
 }
 
-// listQueues lists the queues, the newest first. Without a limit it lists all: clients of the older line page by themselves.
+// listQueues lists the queues, the newest first; with stats=cached as of the last statistics, for pages that poll. Without a
+// limit it lists all: clients of the older line page by themselves.
 func (s *Server) listQueues(w http.ResponseWriter, r *http.Request) error {
 	q := lenient(r)
 	filter := queueFilter(q, 0)
 	filter.Limit = q.integer("limit", 0, 1, 100*maxPageLimit)
+	filter.Cached = q.text("stats") == "cached"
 	return relay(w)(s.deps.Store.ListQueues(r.Context(), tenantOf(r), filter))
 }
 

@@ -61,7 +61,7 @@ var routes = []route{
 	{method: "POST", path: "/api/v1/lease/{leaseId}/extend", access: accessReadWrite, handler: (*Server).extend, failed: "renew failed", body: shapeExtend, bodyOptional: true, answer: shapeExtended, summary: "Lengthen the lease of everything one pop claimed."},
 
 	{method: "POST", path: "/api/v1/configure", access: accessReadWrite, handler: (*Server).configure, failed: "configure failed", body: shapeConfigure, answer: shapeConfigured, summary: "Create a queue or change its options."},
-	{method: "GET", path: "/api/v1/resources/queues", access: accessReadOnly, handler: (*Server).listQueues, failed: "list failed", query: queryQueues, answer: shapeQueues, summary: "List the queues, the newest first."},
+	{method: "GET", path: "/api/v1/resources/queues", access: accessReadOnly, handler: (*Server).listQueues, failed: "list failed", query: queryQueues + " stats", answer: shapeQueues, summary: "List the queues, the newest first; with stats=cached as of the last statistics."},
 	{method: "GET", path: "/api/v1/resources/queues/{queue}", access: accessReadOnly, handler: (*Server).getQueue, failed: "get failed", answer: shapeQueue, summary: "Describe a queue with its options and partitions."},
 	{method: "DELETE", path: "/api/v1/resources/queues/{queue}", access: accessAdmin, handler: (*Server).deleteQueue, failed: "delete failed", answer: shapeDeletedQueue, summary: "Delete a queue with everything in it."},
 	{method: "GET", path: "/api/v1/resources/queues/{queue}/options", access: accessReadOnly, handler: (*Server).queueOptions, failed: "get failed", answer: shapeOptions, summary: "Show the stored options of a queue."},
