@@ -35,6 +35,7 @@ var scenarios = []scenario{
 	{"latency", func(ctx context.Context, b *bench) (result, error) { return b.latency(ctx) }},
 	{"backlog", func(ctx context.Context, b *bench) (result, error) { return b.drainBacklog(ctx) }},
 	{"dedup", func(ctx context.Context, b *bench) (result, error) { return b.dedup(ctx) }},
+	{"console", func(ctx context.Context, b *bench) (result, error) { return b.console(ctx) }},
 	{"soak", func(ctx context.Context, b *bench) (result, error) { return b.soak(ctx) }},
 }
 
