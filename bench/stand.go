@@ -98,7 +98,7 @@ func (s *stand) startBroker(ctx context.Context, database string) error {
 	_ = listener.Close()
 	s.base = fmt.Sprintf("http://127.0.0.1:%d", port)
 	s.broker = exec.Command(binary, "serve")
-	s.broker.Env = append(os.Environ(), "DATABASE_URL="+database, fmt.Sprintf("PORT=%d", port), "QUEEN_BIND_ADDR=127.0.0.1", "LOG_LEVEL=warn")
+	s.broker.Env = append(os.Environ(), "DATABASE_URL="+database, fmt.Sprintf("PORT=%d", port), "QUEEN_BIND_ADDR=127.0.0.1", "LOG_LEVEL=warn", "FILE_BUFFER_DIR=off")
 	if s.options.settings != "" {
 		s.broker.Env = append(s.broker.Env, strings.Split(s.options.settings, ",")...)
 	}

@@ -175,6 +175,7 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, 
 	}
 	listener, err := b.listen(ctx)
 	if err != nil {
+		engine.close()
 		return err
 	}
 	server := b.newHTTPServer(engine)
@@ -182,6 +183,7 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, 
 		source, err := b.newCertificateSource()
 		if err != nil {
 			_ = listener.Close()
+			engine.close()
 			return err
 		}
 		server.TLSConfig = source.tlsConfig()
@@ -203,6 +205,9 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, 
 	}
 	start("push", func() error { return engine.pusher.Run(background) })
 	start("ack", func() error { return engine.acker.Run(background) })
+	if engine.buffer != nil {
+		start("file buffer", func() error { return engine.buffer.spool.Run(background) })
+	}
 	start("http server", func() error { return ignoreClosed(serveOn(server, listener)) })
 	if trusted.verifier != nil {
 		start("token keys", func() error { return trusted.verifier.Run(background) })
@@ -217,6 +222,9 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, 
 		start("maintenance switches", func() error { return engine.flags.Run(background) })
 		for _, loop := range engine.loops.all() {
 			start(loop.Status().Name, func() error { return loop.Run(background) })
+		}
+		if engine.buffer != nil {
+			start("drain of the file buffer", func() error { return engine.buffer.drain.Run(background) })
 		}
 		start("pop", func() error { return engine.popper.Run(background) })
 		if list := engine.gates.HotList(); list != nil {

@@ -50,6 +50,7 @@ func begin(t *testing.T, env map[string]string) *run {
 
 func settings(t *testing.T, env map[string]string) *broker.Config {
 	t.Helper()
+	dir := t.TempDir()
 	cfg, err := broker.LoadConfig(func(name string) (string, bool) {
 		if text, set := env[name]; set {
 			return text, true
@@ -59,6 +60,8 @@ func settings(t *testing.T, env map[string]string) *broker.Config {
 			return "0", true
 		case "QUEEN_BIND_ADDR":
 			return "127.0.0.1", true
+		case "FILE_BUFFER_DIR":
+			return dir, true
 		}
 		return "", false
 	}, nil)

@@ -42,6 +42,7 @@ type engine struct {
 	handler http.Handler
 
 	neighbours *neighbours
+	buffer     *buffer // nil when there is none
 }
 
 // newEngine constructs the parts in the order in which they need each other.
@@ -105,13 +106,22 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		meshFigures = neighbours.figures
 	}
 
+	kept := b.newBuffer(pusher, flags, sealer)
+	var front interface {
+		Push(ctx context.Context, r push.Request) ([]push.Verdict, error)
+	} = pusher
+	var bufferFigures func() api.BufferFigures
+	if kept != nil {
+		front, bufferFigures = kept.pusher, kept.figures
+	}
+
 	handler := api.New(api.Config{
 		MaxBodyBytes: b.cfg.Server.MaxBodyBytes, MaxInflightBodyBytes: b.cfg.Server.MaxInflightBody,
 		PopTimeout: b.cfg.Pop.DefaultTimeout, Version: Version(), ServerID: b.cfg.Server.ServerID, Log: b.log,
 		Tenancy: b.cfg.Tenancy.Header, TenantLabels: b.cfg.Tenancy.LabelsMetrics(), Origins: b.cfg.Tenancy.Origins(),
 		Limits: tenant.Limits{Rate: b.cfg.Tenancy.Rate, Burst: b.cfg.Tenancy.Burst, Parked: b.cfg.Tenancy.MaxParked},
 	}, api.Deps{
-		Pusher: counted.Pusher(pusher), Popper: counted.Popper(popper), Acker: counted.Acker(acker), Transactor: counted.Transactor(transactor),
+		Pusher: counted.Pusher(front), Popper: counted.Popper(popper), Acker: counted.Acker(acker), Transactor: counted.Transactor(transactor),
 		Store: db, Verifier: tokens,
 		Browser: browse.New(db, opener), Replayer: replay.New(packer, db, gates, slots),
 		Streamer: stream.New(stream.Config{Packer: packer, Encryption: encryption}, db, gates, slots), Flags: flags,
@@ -123,6 +133,7 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		FlagsChanged: neighbours.flagsChanged,
 		Brokers:      func(ctx context.Context) (json.RawMessage, error) { return db.Brokers(ctx, b.instance) },
 		Mesh:         meshFigures,
+		Buffer:       bufferFigures,
 		Wake:         gates.Wake,
 		RefreshStats: loops.stats.Refresh,
 		Admission:    slots.Stats,
@@ -137,7 +148,7 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		Upkeep:   func() api.UpkeepFigures { return loops.figures(flags) },
 		Registry: telemetry.NewRegistry(),
 	})
-	return &engine{gates: gates, pusher: pusher, dedup: cache, popper: popper, acker: acker, flags: flags, loops: loops, handler: handler, neighbours: neighbours}, nil
+	return &engine{gates: gates, pusher: pusher, dedup: cache, popper: popper, acker: acker, flags: flags, loops: loops, handler: handler, neighbours: neighbours, buffer: kept}, nil
 }
 
 // fusedPops is how many pops may claim together.
@@ -193,8 +204,11 @@ func (b *Broker) checkStarted(context.Context) error {
 	return nil
 }
 
-// close ends what still reads in the background once nothing else runs any more.
+// close ends what still reads in the background once nothing else runs any more, and gives up what was never run.
 func (e *engine) close() {
+	if e.buffer != nil {
+		e.buffer.spool.Close()
+	}
 	if e.dedup != nil {
 		e.dedup.Close()
 	}

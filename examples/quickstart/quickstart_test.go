@@ -20,7 +20,7 @@ import (
 // A broker runs in this process on a database of its own; it returns where it serves.
 func startBroker(t *testing.T) string {
 	t.Helper()
-	env := map[string]string{"PORT": "0", "QUEEN_BIND_ADDR": "127.0.0.1", "DATABASE_URL": testdb.New(t).ConnString()}
+	env := map[string]string{"PORT": "0", "QUEEN_BIND_ADDR": "127.0.0.1", "DATABASE_URL": testdb.New(t).ConnString(), "FILE_BUFFER_DIR": t.TempDir()}
 	cfg, err := broker.LoadConfig(func(name string) (string, bool) { text, set := env[name]; return text, set }, nil)
 	require.NoError(t, err)
 	b := broker.New(cfg)

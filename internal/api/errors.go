@@ -27,6 +27,8 @@ const (
 	codeInvalidCursor       code = "invalid_cursor"
 	codeConfigMismatch      code = "config_mismatch"
 	codePushMaintenance     code = "push_maintenance"
+	codeBufferFull          code = "buffer_full"
+	codeBufferUnwritable    code = "buffer_unwritable"
 	codeNoSuchRoute         code = "no_such_route"
 	codeMethodNotAllowed    code = "method_not_allowed"
 	codeBodyTooLarge        code = "body_too_large"
@@ -80,7 +82,9 @@ var errorTable = []errorRow{
 	{codeNotFound, http.StatusNotFound, "not found", false, "There is no such queue, partition, message, dead letter or task, or it belongs to another tenant."},
 	{codeInvalidCursor, http.StatusBadRequest, "invalid cursor", false, "`cursor` is not a `nextCursor` of this route. Start again without it."},
 	{codeConfigMismatch, http.StatusConflict, "config_hash mismatch", false, "A streaming query of this name is registered with another operator chain. Use another name, or `reset` its state."},
-	{codePushMaintenance, http.StatusServiceUnavailable, "pushes are switched off for maintenance; retry with the same transaction ids", true, "An operator turned the push switch (`/api/v1/system/maintenance`). Nothing was stored; repeat later."},
+	{codePushMaintenance, http.StatusServiceUnavailable, "pushes are switched off for maintenance; retry with the same transaction ids", true, "An operator turned the push switch (`/api/v1/system/maintenance`) and this broker has no file buffer to keep messages in, or the request replays dead letters. Nothing was stored; repeat later."},
+	{codeBufferFull, http.StatusServiceUnavailable, "the database is away or in maintenance, and the file buffer of this broker is full (FILE_BUFFER_MAX_BYTES)", true, "Nothing was kept of the item. Repeat later with the same transaction ids, or give the buffer more room."},
+	{codeBufferUnwritable, http.StatusServiceUnavailable, "the database is away or in maintenance, and the file buffer of this broker cannot be written", true, "Nothing was kept of the item; the broker's log has the reason, a full disk most likely. Repeat later with the same transaction ids."},
 	{codeNoSuchRoute, http.StatusNotFound, "Not Found", false, "No route has this path; see docs/http.md."},
 	{codeMethodNotAllowed, http.StatusMethodNotAllowed, "method not allowed", false, "The path exists for other methods: the `Allow` header lists them."},
 	{codeBodyTooLarge, http.StatusRequestEntityTooLarge, "body too large", false, "The body is larger than `QUEEN_MAX_BODY_BYTES`. Send several smaller requests or raise the limit."},

@@ -77,7 +77,7 @@ func TestManagementScenarios(t *testing.T) {
 		{name: "DeleteMessageUnknown", method: "DELETE", path: "/api/v1/messages/" + partitionID.String() + "/t", world: answering(`{"success":false,"message":"Message not found"}`), status: 404, contains: []string{"Live messages live in immutable segments"}},
 		{name: "RetryOddAddress", method: "POST", path: "/api/v1/messages/nowhere/t/retry", status: 404, contains: []string{"Only dead-lettered messages can be replayed"}},
 		{name: "RetryWhilePaused", method: "POST", path: "/api/v1/messages/" + partitionID.String() + "/t/retry", world: world{emptyBroker: emptyBroker{paused: true}}, status: 503, contains: []string{`"code":"push_maintenance"`}, header: []string{"Retry-After: 1"}},
-		{name: "PushWhilePaused", method: "POST", path: "/api/v1/push", body: `{"items":[{"queue":"q","payload":1}]}`, world: world{emptyBroker: emptyBroker{paused: true}}, status: 503, contains: []string{`"code":"push_maintenance"`}},
+		{name: "PushWhilePausedWithoutBuffer", method: "POST", path: "/api/v1/push", body: `{"items":[{"queue":"q","payload":1}]}`, world: world{emptyBroker: emptyBroker{paused: true}}, status: 503, contains: []string{`"code":"push_maintenance"`}},
 
 		// dead letters
 		{name: "DeadLettersEmpty", method: "GET", path: "/api/v1/dlq?limit=5000", status: 200, exact: `{"messages":[],"pagination":{"limit":1000,"offset":0},"total":0,"nextCursor":null}`},

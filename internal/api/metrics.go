@@ -73,6 +73,9 @@ func newMetrics(reg *prometheus.Registry, s *Server) *metrics {
 	if s.deps.Cluster != nil {
 		reg.MustRegister(&clusterCollector{read: s.deps.Cluster, tenants: s.cfg.TenantLabels})
 	}
+	if s.deps.Buffer != nil {
+		reg.MustRegister(bufferCollector{s.deps.Buffer})
+	}
 	if s.deps.Mesh != nil {
 		reg.MustRegister(meshCollector{s.deps.Mesh})
 	}

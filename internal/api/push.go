@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -30,8 +31,10 @@ func (b *pushBuffer) recycle() {
 // push appends messages. The answer has one element per item, in the order of the request.
 func (s *Server) push(w http.ResponseWriter, r *http.Request) error {
 	s.metrics.pushRequests.Add(1)
-	if err := s.refuseWhilePaused(); err != nil {
-		return err
+	if s.deps.Buffer == nil {
+		if err := s.refuseWhilePaused(); err != nil {
+			return err
+		}
 	}
 	buffer := pushBuffers.Get().(*pushBuffer) //nolint:forcetypeassert // the pool holds nothing else
 	var err error
@@ -61,7 +64,8 @@ func (s *Server) push(w http.ResponseWriter, r *http.Request) error {
 // writeVerdicts renders the answer of a push. When the database was away, or the key was missing, for every single item, the whole request is
 // answered 503: clients repeat it with the same transaction ids, which stores each message once.
 func (s *Server) writeVerdicts(w http.ResponseWriter, r *http.Request, items []push.Item, verdicts []push.Verdict) error {
-	if err := failedAltogether(verdicts); err != nil {
+	paused := s.deps.Flags.PushesPaused()
+	if err := failedAltogether(verdicts); err != nil && !paused {
 		return err
 	}
 	out := getBuffer()
@@ -75,9 +79,16 @@ func (s *Server) writeVerdicts(w http.ResponseWriter, r *http.Request, items []p
 	}
 	dst = append(dst, ']')
 	*out = dst
-	_ = writeJSON(w, http.StatusCreated, dst) // committed whether the client reads it or not
+	status := http.StatusCreated
+	if paused && slices.ContainsFunc(verdicts, func(v push.Verdict) bool { return v.Status == push.StatusFailed }) {
+		status = http.StatusInternalServerError // what the contract has for maintenance
+	}
+	_ = writeJSON(w, status, dst) // committed whether the client reads it or not
 	return nil
 }
+
+// surroundings are the reasons for a failure that lie in this broker and what it needs, not in the items.
+var surroundings = []code{codeDatabaseUnavailable, codeEncryptionRequired, codeBufferFull, codeBufferUnwritable}
 
 // failedAltogether returns the error of the first item when all items failed for the same reason, which lies in this broker and its
 // surroundings and not in the items.
@@ -89,7 +100,7 @@ func failedAltogether(verdicts []push.Verdict) error {
 			return nil
 		}
 		c := classify(v.Err, "").code
-		if c != codeDatabaseUnavailable && c != codeEncryptionRequired || i > 0 && c != reason {
+		if !slices.Contains(surroundings, c) || i > 0 && c != reason {
 			return nil
 		}
 		reason = c

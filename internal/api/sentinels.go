@@ -9,6 +9,7 @@ import (
 	"queenmq/internal/engine/push"
 	"queenmq/internal/engine/replay"
 	"queenmq/internal/engine/segment"
+	"queenmq/internal/engine/spool"
 	"queenmq/internal/pg"
 	"queenmq/internal/tenant"
 )
@@ -38,6 +39,10 @@ var sentinels = []sentinel{
 	{"push.ErrQueueFull", push.ErrQueueFull, codeQueueFull},
 	{"push.ErrEncryptionRequired", push.ErrEncryptionRequired, codeEncryptionRequired},
 	{"push.ErrInternal", push.ErrInternal, codeInternal},
+	{"spool.ErrFull", spool.ErrFull, codeBufferFull},
+	{"spool.ErrWrite", spool.ErrWrite, codeBufferUnwritable},
+	{"spool.ErrInvalid", spool.ErrInvalid, codeBadData},
+	{"spool.ErrInUse", spool.ErrInUse, codeInternal}, // of the start; no request meets it
 	{"segment.ErrTooLarge", segment.ErrTooLarge, codeMessageTooLarge},
 	{"segment.ErrMalformed", segment.ErrMalformed, codeInternal},
 	{"segment.ErrEmpty", segment.ErrEmpty, codeInternal},

@@ -129,6 +129,8 @@ type Deps struct {
 	FlagsChanged func()
 	// Brokers lists the brokers of the database, as pg.DB.Brokers does. Nil lists none.
 	Brokers func(ctx context.Context) (json.RawMessage, error)
+	// Buffer gives the figures of the file buffer. Nil says that there is none: pushes are then refused during maintenance.
+	Buffer func() BufferFigures
 	// Mesh gives the figures of the traffic between brokers. Nil says that there is none.
 	Mesh func() MeshFigures
 	// Admission gives the figures of the admission controller for the metrics. Nil leaves its families out.

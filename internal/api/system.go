@@ -18,28 +18,14 @@ type Flags interface {
 	Refresh(ctx context.Context) error
 }
 
-// maintenanceAnswer is the state of push maintenance. There is no file buffer yet: a broker under push maintenance refuses
-// pushes, and nothing is ever waiting in a file.
+// maintenanceAnswer is the state of push maintenance and of the file buffer.
 type maintenanceAnswer struct {
 	Maintenance    bool         `json:"maintenanceMode"`
 	PopMaintenance *bool        `json:"popMaintenanceMode,omitempty"`
-	Buffered       int          `json:"bufferedMessages"`
+	Buffered       int64        `json:"bufferedMessages"`
 	Healthy        bool         `json:"bufferHealthy"`
 	Stats          *bufferStats `json:"bufferStats,omitempty"`
 	Message        string       `json:"message,omitempty"`
-}
-
-type bufferStats struct {
-	Pending   int  `json:"pendingCount"`
-	Failed    int  `json:"failedCount"`
-	DBHealthy bool `json:"dbHealthy"`
-	Files     struct {
-		Count     int     `json:"count"`
-		Bytes     int64   `json:"totalBytes"`
-		Megabytes float64 `json:"totalMB"`
-		Failover  int     `json:"failoverCount"`
-		QoS0      int     `json:"qos0Count"`
-	} `json:"failedFiles"`
 }
 
 // refreshFlags looks at the switches, which another broker may have turned. When the database is away the last known ones count.
@@ -52,8 +38,10 @@ func (s *Server) refreshFlags(ctx context.Context) {
 // maintenance shows both switches.
 func (s *Server) maintenance(w http.ResponseWriter, r *http.Request) error {
 	s.refreshFlags(r.Context())
+	figures := s.bufferFigures()
 	answer := maintenanceAnswer{
-		Maintenance: s.deps.Flags.PushesPaused(), PopMaintenance: new(s.deps.Flags.PopsPaused()), Healthy: true, Stats: &bufferStats{DBHealthy: true},
+		Maintenance: s.deps.Flags.PushesPaused(), PopMaintenance: new(s.deps.Flags.PopsPaused()),
+		Buffered: figures.Pending, Healthy: figures.DBHealthy, Stats: statsOf(figures),
 	}
 	return writeValue(w, http.StatusOK, answer)
 }
@@ -64,8 +52,15 @@ func (s *Server) setMaintenance(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer := maintenanceAnswer{Maintenance: enabled, Healthy: true, Message: "Maintenance mode DISABLED. PUSHes are stored again."}
-	if enabled {
+	figures := s.bufferFigures()
+	answer := maintenanceAnswer{
+		Maintenance: enabled, Buffered: figures.Pending, Healthy: figures.DBHealthy,
+		Message: "Maintenance mode DISABLED. Background processor will drain buffer to DB.",
+	}
+	switch {
+	case enabled && s.deps.Buffer != nil:
+		answer.Message = "Maintenance mode ENABLED. All PUSHes routing to file buffer."
+	case enabled:
 		answer.Message = "Maintenance mode ENABLED. PUSHes are refused with 503 and can be repeated later: this broker has no file buffer."
 	}
 	return writeValue(w, http.StatusOK, answer)
@@ -122,18 +117,6 @@ func (s *Server) setFlag(w http.ResponseWriter, r *http.Request, flag pg.SystemF
 	s.refreshFlags(r.Context())
 	s.deps.FlagsChanged()
 	return enabled, nil
-}
-
-// buffers shows the file buffer, which does not exist yet: nothing waits in it and nothing failed. dbHealthy is a round trip.
-func (s *Server) buffers(w http.ResponseWriter, r *http.Request) error {
-	ctx, cancel := context.WithTimeout(r.Context(), healthTimeout)
-	defer cancel()
-	return writeValue(w, http.StatusOK, struct {
-		Pending   int  `json:"pending"`
-		Failed    int  `json:"failed"`
-		DBHealthy bool `json:"dbHealthy"`
-		Worker    int  `json:"worker"`
-	}{DBHealthy: s.deps.Store.Ping(ctx) == nil})
 }
 
 // sharedStateAnswer is what clients of the older line expect of a broker without a mesh of its own.

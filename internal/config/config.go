@@ -18,6 +18,7 @@ type Config struct {
 	Admission Admission `title:"Admission of write transactions"`
 	Caches    Caches    `title:"Caches"`
 	Mesh      Mesh      `title:"Several brokers"`
+	Buffer    Buffer    `title:"File buffer"`
 	Retention Retention `title:"Retention"`
 	Metrics   Metrics   `title:"Statistics and metrics"`
 	Log       Log       `title:"Logging"`
@@ -189,6 +190,16 @@ type Metrics struct {
 type Mesh struct {
 	Enabled   bool   `env:"QUEEN_SYNC_ENABLED" default:"true" doc:"Tell the other brokers of the database through LISTEN/NOTIFY what became available and what changed. Off, they find out by looking, which takes longer; nothing else differs."`
 	ListenURL Secret `env:"QUEEN_LISTEN_URL" auto:"as DATABASE_URL or the PG_ variables" doc:"Connection string of the same database for the two sessions of LISTEN/NOTIFY. Needed when the broker reaches PostgreSQL through a pooler that shares sessions among clients, such as PgBouncer in transaction mode: name PostgreSQL itself here."`
+}
+
+// Buffer is how pushes are kept on disk while the database is away or pushes are in maintenance.
+type Buffer struct {
+	Dir           string        `env:"FILE_BUFFER_DIR" blank:"default" auto:"/var/lib/queen/buffers as root, else buffers below the default of QUEEN_DATA_DIR" doc:"Directory of the file buffer. Each broker needs its own, and a broker that is pointed at another database needs an empty one. off keeps nothing: pushes fail while the database is away."`
+	MaxBytes      int64         `env:"FILE_BUFFER_MAX_BYTES" default:"10737418240" min:"0" max:"1125899906842624" unit:"bytes" doc:"Most bytes that the files may take together. Beyond it pushes fail with code buffer_full. 0 is no limit but that of the disk."`
+	Fsync         string        `env:"FILE_BUFFER_FSYNC" default:"always" oneof:"always|interval|never" doc:"When kept pushes are forced to the disk: before they are answered (always), within FILE_BUFFER_FLUSH_MS of it (interval), or when the operating system likes (never). With the latter two a power cut loses what was answered since; the end of the broker alone loses nothing."`
+	FlushInterval time.Duration `env:"FILE_BUFFER_FLUSH_MS" default:"100" min:"1" max:"60000" unit:"ms" doc:"How often the files are forced to the disk when FILE_BUFFER_FSYNC is interval."`
+	MaxBatch      int           `env:"FILE_BUFFER_MAX_BATCH" default:"100" min:"1" max:"100000" unit:"messages" doc:"Most messages of different pushes that are forced to the disk together. A push is never split."`
+	EventsPerFile int           `env:"FILE_BUFFER_EVENTS_PER_FILE" default:"10000" min:"1" max:"1000000" unit:"messages" doc:"Messages after which a file is complete and another one is begun."`
 }
 
 // Log is what the broker writes to standard error.

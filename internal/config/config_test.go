@@ -181,7 +181,7 @@ func TestDataDirDefault(t *testing.T) {
 func TestVariablesWithoutEffect(t *testing.T) {
 	t.Parallel()
 	c, err := load(map[string]string{
-		"QUEEN_MESH_PEERS": "a,b", "QUEEN_VEGAS_MAX": "1", "FILE_BUFFER_DIR": "/x", "QUEEN_POP_FUSION_SHARDS": "1", "JWT_ENABLED": "false",
+		"QUEEN_MESH_PEERS": "a,b", "QUEEN_VEGAS_MAX": "1", "QUEEN_LOG_RATES_MS": "1", "QUEEN_POP_FUSION_SHARDS": "1", "JWT_ENABLED": "false",
 		"QUEEN_FUSION_SHARDS": "4", "QUEEN_SOMETHING_ELSE_ENTIRELY": "1", "UNRELATED": "1", "QUEEN_LOG_TOPN_QUEUES": "",
 	})
 	require.NoError(t, err)
@@ -190,7 +190,7 @@ func TestVariablesWithoutEffect(t *testing.T) {
 		require.NotEmpty(t, u.Why)
 		unused = append(unused, u.Name)
 	}
-	require.Empty(t, cmp.Diff([]string{"FILE_BUFFER_DIR", "QUEEN_MESH_PEERS", "QUEEN_POP_FUSION_SHARDS", "QUEEN_VEGAS_MAX"}, unused))
+	require.Empty(t, cmp.Diff([]string{"QUEEN_LOG_RATES_MS", "QUEEN_MESH_PEERS", "QUEEN_POP_FUSION_SHARDS", "QUEEN_VEGAS_MAX"}, unused))
 	want := []config.Unknown{{Name: "QUEEN_FUSION_SHARDS", Nearest: "QUEEN_V2_FUSION_SHARDS"}, {Name: "QUEEN_SOMETHING_ELSE_ENTIRELY"}}
 	require.Empty(t, cmp.Diff(want, c.Unknown))
 }

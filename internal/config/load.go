@@ -86,6 +86,10 @@ func (c *Config) fillComputed(lookup Lookup, machine Machine) error {
 		c.Private.DataDir = dir
 		c.show("QUEEN_DATA_DIR", dir)
 	}
+	if c.Buffer.Dir == "" {
+		c.Buffer.Dir = defaultBufferDir(lookup, machine)
+		c.show("FILE_BUFFER_DIR", c.Buffer.Dir)
+	}
 	return nil
 }
 
@@ -95,6 +99,18 @@ func (c *Config) show(name, text string) {
 			c.values[i].Text = text
 		}
 	}
+}
+
+// defaultBufferDir is where the contract has it, for those who may write there. Without any directory of its own the broker keeps nothing.
+func defaultBufferDir(lookup Lookup, machine Machine) string {
+	if machine.Root {
+		return "/var/lib/queen/buffers"
+	}
+	dir, err := defaultDataDir(lookup, machine)
+	if err != nil {
+		return "off"
+	}
+	return dir + "/buffers"
 }
 
 func defaultDataDir(lookup Lookup, machine Machine) (string, error) {

@@ -74,17 +74,20 @@ func TestEveryBrokerHonoursTheMaintenanceSwitches(t *testing.T) {
 	// A second is promised; the limit leaves room for a loaded machine.
 	const limit = 3 * time.Second
 	p.must(0, "POST", "/api/v1/system/maintenance", `{"enabled":true}`)
-	status, refusal := p.do(0, "POST", "/api/v1/push", push)
-	require.Equal(t, []any{503, "push_maintenance"}, []any{status, refusal["code"]})
+	buffered := func(broker int) int {
+		count, _ := p.must(broker, "GET", "/api/v1/system/maintenance", "")["bufferedMessages"].(float64)
+		return int(count)
+	}
+	p.must(0, "POST", "/api/v1/push", push)
+	require.Equal(t, 1, buffered(0))
 	p.within(limit, "the other broker goes on storing pushes", func() bool {
-		status, _ := p.do(1, "POST", "/api/v1/push", push)
-		return status == 503
+		p.must(1, "POST", "/api/v1/push", push)
+		return buffered(1) > 0
 	})
+	status, refusal := p.do(0, "POST", "/api/v1/messages/00000000-0000-0000-0000-000000000000/t/retry", "")
+	require.Equal(t, []any{503, "push_maintenance"}, []any{status, refusal["code"]})
 	p.must(1, "POST", "/api/v1/system/maintenance", `{"enabled":false}`)
-	p.within(limit, "the other broker goes on refusing pushes", func() bool {
-		status, _ := p.do(0, "POST", "/api/v1/push", push)
-		return status == 201
-	})
+	p.within(limit, "what was kept is not stored", func() bool { return buffered(0)+buffered(1) == 0 })
 
 	// A long poll that is parked when pops are switched off comes back, and one while they are off comes back at once.
 	p.must(0, "POST", "/api/v1/system/maintenance/pop", `{"enabled":true}`)

@@ -66,7 +66,7 @@ func StartProcess(t testing.TB, databaseURL string, env ...string) *Process {
 	p := &Process{port: freePort(t), log: log}
 	p.URL = fmt.Sprintf("http://127.0.0.1:%d", p.port)
 	p.env = append(minimalEnvironment(), append([]string{
-		"DATABASE_URL=" + databaseURL, fmt.Sprintf("PORT=%d", p.port), "QUEEN_BIND_ADDR=127.0.0.1",
+		"DATABASE_URL=" + databaseURL, fmt.Sprintf("PORT=%d", p.port), "QUEEN_BIND_ADDR=127.0.0.1", "FILE_BUFFER_DIR=" + t.TempDir(),
 	}, env...)...)
 	t.Cleanup(func() {
 		p.Kill()

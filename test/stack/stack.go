@@ -34,7 +34,7 @@ func Start(t testing.TB, settings ...map[string]string) *Stack {
 // Serve runs a broker on databaseURL until the test ends and returns where it listens.
 func Serve(t testing.TB, databaseURL string, settings ...map[string]string) string {
 	t.Helper()
-	env := map[string]string{"DATABASE_URL": databaseURL, "PORT": "0", "QUEEN_BIND_ADDR": "127.0.0.1", "DB_POOL_SIZE": "24"}
+	env := map[string]string{"DATABASE_URL": databaseURL, "PORT": "0", "QUEEN_BIND_ADDR": "127.0.0.1", "DB_POOL_SIZE": "24", "FILE_BUFFER_DIR": t.TempDir()}
 	for _, more := range settings {
 		for name, value := range more {
 			env[name] = value

@@ -126,7 +126,7 @@ func (h *History) failed(ctx context.Context) {
 
 func allStored(verdicts []wire.PushVerdict) bool {
 	for _, v := range verdicts {
-		if v.Status != "queued" && v.Status != "duplicate" {
+		if v.Status != "queued" && v.Status != "duplicate" && v.Status != "buffered" {
 			return false
 		}
 	}

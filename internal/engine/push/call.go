@@ -18,6 +18,8 @@ type call struct {
 	// hashes holds the transaction-id hash of every item that came with an id.
 	hashes [][segment.HashBytes]byte
 	parts  []*part
+	// sealed tells of replayed items whose payload is encrypted already; nil otherwise.
+	sealed []bool
 	// followers are the repeats inside the call; they have no frame and get their leader's verdict.
 	followers []follower
 	pending   atomic.Int32 // parts that are not finished

@@ -21,6 +21,8 @@ type flush struct {
 	segments  []*work
 	originals originals
 	sealed    int // segments that were encrypted
+	// replay marks what was accepted earlier: room was promised, and no other flush of the partition has told the verifier about it.
+	replay bool
 }
 
 // run decides every item of the flush and hands it back to the shard, whatever happens in between.
@@ -131,12 +133,12 @@ func (f *flush) commit(ctx context.Context, live []*work) ([]pg.Segment, []pg.Pu
 	segments := make([]pg.Segment, len(live))
 	for i, w := range live {
 		segments[i] = w.segment()
-		if f.pusher.cfg.Verifier != nil {
+		if f.pusher.cfg.Verifier != nil && !f.replay {
 			f.pusher.cfg.Verifier.Verify(&segments[i])
 		}
 	}
 	start := time.Now()
-	verdicts, err := f.pusher.db.PushMulti(ctx, segments, pg.PushOptions{})
+	verdicts, err := f.pusher.db.PushMulti(ctx, segments, pg.PushOptions{SkipCapacity: f.replay})
 	f.pusher.counters.flushed(time.Since(start), err)
 	if err != nil {
 		return nil, nil, fmt.Errorf("push bundle: %w", err)
@@ -176,7 +178,7 @@ func (f *flush) apply(ctx context.Context, live []*work, segments []pg.Segment, 
 		default:
 			f.broken(ctx, w, "unknown verdict "+string(v.Status))
 		}
-		if (v.Limit > 0 || v.Status == pg.PushHeld) && !w.group.key.bounded {
+		if (v.Limit > 0 || v.Status == pg.PushHeld) && !f.replay && !w.group.key.bounded {
 			f.pusher.settings.forget(w.tenant, w.queue) // it has become bounded: later requests are judged by themselves
 		}
 	}
@@ -204,7 +206,7 @@ func (f *flush) settleQueued(live []*work, segments []pg.Segment, verdicts []pg.
 		if verdicts[i].Status != pg.PushQueued {
 			continue
 		}
-		if f.pusher.cfg.Verifier != nil {
+		if f.pusher.cfg.Verifier != nil && !f.replay {
 			f.pusher.cfg.Verifier.Stored(&segments[i], &verdicts[i])
 		}
 		f.pusher.onStored(w.tenant, w.queue, w.partition, verdicts[i].PartitionID, len(w.refs))

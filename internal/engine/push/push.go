@@ -339,6 +339,12 @@ func (p *Pusher) Encrypts(ctx context.Context, tenant uuid.UUID, queue string) (
 	return p.settings.encrypts(tenant, queue), nil
 }
 
+// LastKnown reports whether the queue demanded encrypted payloads when its settings were last read, and whether they ever were. It asks
+// nobody.
+func (p *Pusher) LastKnown(tenant uuid.UUID, queue string) (encrypted, known bool) {
+	return p.settings.lastKnown(tenant, queue)
+}
+
 // ForgetQueue drops what the pusher remembers of a queue's options; call it after they were changed or the queue was
 // deleted. Without the call they are at most five seconds old.
 func (p *Pusher) ForgetQueue(tenant uuid.UUID, queue string) { p.settings.forget(tenant, queue) }

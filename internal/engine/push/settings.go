@@ -40,6 +40,7 @@ type queueKey struct {
 type queueEntry struct {
 	bounded    bool
 	encrypted  bool
+	known      bool // the settings were read at least once
 	refreshAt  time.Time
 	validUntil time.Time
 	loading    chan struct{} // closed when the read under way is over; nil without one
@@ -94,6 +95,7 @@ func (s *settingsCache) load(ctx context.Context, k queueKey, e *queueEntry) {
 	} else {
 		e.bounded = found && settings.MaxSize > 0
 		e.encrypted = found && settings.EncryptionEnabled
+		e.known = true
 		e.refreshAt, e.validUntil = now.Add(settingsRefresh), now.Add(settingsAge)
 	}
 	close(e.loading)
@@ -106,6 +108,14 @@ func (s *settingsCache) encrypts(tenant uuid.UUID, queue string) bool {
 	defer s.mu.Unlock()
 	e := s.entries[queueKey{tenant, queue}]
 	return e != nil && e.encrypted
+}
+
+// lastKnown is encrypts, and whether the settings were ever read.
+func (s *settingsCache) lastKnown(tenant uuid.UUID, queue string) (encrypted, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[queueKey{tenant, queue}]
+	return e != nil && e.encrypted, e != nil && e.known
 }
 
 func (s *settingsCache) forget(tenant uuid.UUID, queue string) {

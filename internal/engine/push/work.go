@@ -34,6 +34,8 @@ type work struct {
 	traces    []pg.FrameTrace
 	// sealer encrypts every payload of the segment; nil leaves them plain.
 	sealer Sealer
+	// plain tells that the last pack put a payload in as it is.
+	plain bool
 }
 
 type workFollower struct{ leader, item ref }
@@ -99,6 +101,7 @@ func (w *work) prepare() {
 func (w *work) pack(packer *segment.Packer, refuse func(ref, error)) error {
 	b := packer.Build()
 	defer b.Discard()
+	w.plain = false
 	w.traces = w.traces[:0]
 	kept := 0
 	for i, r := range w.refs {
@@ -110,8 +113,13 @@ func (w *work) pack(packer *segment.Packer, refuse func(ref, error)) error {
 			ProducerSub:   r.call.producerSub,
 			Payload:       it.Payload,
 		}
-		if w.sealer != nil {
+		switch {
+		case r.call.sealed != nil && r.call.sealed[r.item]:
+			frame.Encrypted = true
+		case w.sealer != nil:
 			frame.Encrypted, frame.Payload = true, w.sealer.Seal(it.Payload)
+		default:
+			w.plain = true
 		}
 		err := b.Append(&frame)
 		if err != nil {
@@ -152,7 +160,7 @@ func (w *work) truncate(n int) {
 func (w *work) segment() pg.Segment {
 	s := pg.Segment{
 		Tenant: w.tenant, Queue: w.queue, Partition: w.partition,
-		Count: len(w.refs), Hashes: w.hashes, Verified: -1, Blob: w.blob, Plain: w.sealer == nil,
+		Count: len(w.refs), Hashes: w.hashes, Verified: -1, Blob: w.blob, Plain: w.plain,
 	}
 	if len(w.traces) > 0 {
 		s.Traces = w.traces

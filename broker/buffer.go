@@ -1,0 +1,49 @@
+package broker
+
+import (
+	"context"
+	"log/slog"
+
+	"queenmq/internal/api"
+	"queenmq/internal/engine/push"
+	"queenmq/internal/engine/spool"
+	"queenmq/internal/upkeep"
+)
+
+// bufferOff is the directory of a broker that keeps nothing.
+const bufferOff = "off"
+
+// A buffer is the file buffer in front of the pusher.
+type buffer struct {
+	spool  *spool.Spool
+	pusher *spool.Pusher
+	drain  *upkeep.Drain
+}
+
+// newBuffer opens the file buffer. Without one, because it is off or its directory cannot be used, it returns nil: pushes then fail while
+// the database is away, as the log says. Nothing is ever kept in another place than the one that was named.
+func (b *Broker) newBuffer(pusher *push.Pusher, flags *upkeep.Flags, sealer push.Sealer) *buffer {
+	cfg := b.cfg.Buffer
+	if cfg.Dir == bufferOff {
+		return nil
+	}
+	kept, err := spool.Open(spool.Config{
+		Dir: cfg.Dir, Sync: spool.Sync(cfg.Fsync), FlushInterval: cfg.FlushInterval, MaxBatch: cfg.MaxBatch, RecordsPerFile: cfg.EventsPerFile,
+		MaxBytes: cfg.MaxBytes, Log: b.log,
+	})
+	if err != nil {
+		b.log.ErrorContext(context.Background(), "the file buffer cannot be used: pushes fail while the database is away, and in maintenance",
+			slog.String("setting", "FILE_BUFFER_DIR"), slog.String("directory", cfg.Dir), slog.Any("error", err))
+		return nil
+	}
+	return &buffer{
+		spool: kept, pusher: kept.NewPusher(pusher, flags.PushesPaused, sealer),
+		drain: upkeep.NewDrain(kept, pusher, flags.PushesPaused, b.log),
+	}
+}
+
+// figures puts the account in the form of the interface.
+func (b *buffer) figures() api.BufferFigures {
+	stats := b.spool.Stats()
+	return api.BufferFigures{Pending: stats.Pending, Failed: stats.Failed, DBHealthy: stats.Healthy, Files: stats.Files, Bytes: stats.Bytes}
+}

@@ -1,0 +1,26 @@
+// Package spool keeps pushes on the broker's disk while PostgreSQL is away, or while maintenance keeps pushes out of it, and stores them
+// later. It is the only durable state of a broker.
+//
+// # Promises
+//
+// A push is answered "buffered" after its record is on disk (see [Sync] for what that means). Buffered messages are stored with the message
+// ids that were answered, oldest first. Once a partition has buffered messages, later pushes of it through this broker are buffered
+// behind them, so that none overtakes another; other brokers do not know of them. Storing them again is harmless within the
+// de-duplication window of the queue: a crash between storing a file and deleting it repeats the whole file. Outside the window, or
+// with de-duplication off, such a repeat stores messages twice.
+//
+// # Files
+//
+// A directory belongs to one broker at a time, by a lock on its file "lock". Records are appended to one open file, named
+// queen-<epoch ms>-<sequence>.tmp. A file that is complete is renamed to .buf, and deleted when all its records are stored. What cannot be
+// read, and what the database refuses for good, moves to the directory "failed" beside a text that says why; nothing there is ever
+// deleted. A .buf file moved back from there is stored at the next start.
+//
+// A file begins with QSP1. A record is the length of its JSON (u32, little-endian), the JSON, and the CRC-32C of both (u32,
+// little-endian).
+//
+// # Concurrency
+//
+// One goroutine writes, several callers share its commits. One caller drains at a time. The mutex guards the account of what is pending and
+// is held across neither a file operation nor a database call.
+package spool

@@ -1,0 +1,542 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"queenmq/internal/engine/push"
+	"queenmq/internal/engine/segment"
+	"queenmq/internal/pg"
+)
+
+const limit = 30 * time.Second
+
+// A database stands for the pusher and what is behind it: it stores what it is given, in order, or is away.
+type database struct {
+	mu     sync.Mutex
+	err    error            // of every item while it is not nil
+	refuse map[string]error // by payload
+	stored map[string][]string
+	ids    map[uuid.UUID]string
+	seen   map[string]bool
+	before func() // called by each Push before it looks at the items
+}
+
+func newDatabase() *database {
+	return &database{stored: map[string][]string{}, ids: map[uuid.UUID]string{}, seen: map[string]bool{}, refuse: map[string]error{}}
+}
+
+func (d *database) fail(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.err = err
+}
+
+// store decides one message.
+func (d *database) store(tenant uuid.UUID, it *push.Item, id uuid.UUID) push.Verdict {
+	v := push.Verdict{MessageID: id, TransactionID: it.TransactionID}
+	if v.TransactionID == "" {
+		v.TransactionID = id.String()
+	}
+	key := fmt.Sprint(tenant, it.Queue, it.Partition, v.TransactionID)
+	switch {
+	case d.err != nil:
+		v.Status, v.Err = push.StatusFailed, d.err
+	case d.refuse[string(it.Payload)] != nil:
+		v.Status, v.Err = push.StatusFailed, d.refuse[string(it.Payload)]
+	case d.seen[key]:
+		v.Status = push.StatusDuplicate
+	default:
+		v.Status = push.StatusQueued
+		d.seen[key] = true
+		d.ids[id] = string(it.Payload)
+		lane := it.Queue + "/" + it.Partition
+		d.stored[lane] = append(d.stored[lane], string(it.Payload))
+	}
+	return v
+}
+
+func (d *database) Push(ctx context.Context, r push.Request) ([]push.Verdict, error) {
+	if d.before != nil {
+		d.before()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	verdicts := make([]push.Verdict, len(r.Items))
+	for i := range r.Items {
+		verdicts[i] = d.store(r.Tenant, &r.Items[i], segment.NewID())
+	}
+	return verdicts, ctx.Err()
+}
+
+func (d *database) Replay(_ context.Context, messages []push.Accepted) ([]push.Verdict, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	verdicts := make([]push.Verdict, len(messages))
+	for i := range messages {
+		verdicts[i] = d.store(messages[i].Tenant, &messages[i].Item, messages[i].ID)
+	}
+	return verdicts, nil
+}
+
+func (d *database) LastKnown(_ uuid.UUID, queue string) (encrypted, known bool) {
+	return strings.HasPrefix(queue, "secret"), !strings.HasPrefix(queue, "unknown")
+}
+
+func (d *database) lane(name string) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]string(nil), d.stored[name]...)
+}
+
+// fixture is one run of a spool in front of a database.
+type fixture struct {
+	*Spool
+	pusher *Pusher
+	db     *database
+	pause  bool
+	log    strings.Builder
+	stop   func()
+}
+
+func start(t *testing.T, dir string, db *database, change ...func(*Config)) *fixture {
+	t.Helper()
+	f := &fixture{db: db}
+	cfg := Config{Dir: dir, Log: slog.New(slog.NewTextHandler(&f.log, nil))}
+	for _, c := range change {
+		c(&cfg)
+	}
+	s, err := Open(cfg)
+	require.NoError(t, err)
+	f.Spool = s
+	f.pusher = s.NewPusher(db, func() bool { return f.pause }, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.Run(ctx)
+	}()
+	f.stop = sync.OnceFunc(func() {
+		cancel()
+		<-ended
+	})
+	t.Cleanup(f.stop)
+	return f
+}
+
+// push sends one item and returns its verdict.
+func (f *fixture) push(t *testing.T, queue, partition, payload string) push.Verdict {
+	t.Helper()
+	return f.pushAll(t, push.Item{Queue: queue, Partition: partition, Payload: []byte(payload)})[0]
+}
+
+func (f *fixture) pushAll(t *testing.T, items ...push.Item) []push.Verdict {
+	t.Helper()
+	verdicts, err := f.pusher.Push(context.Background(), push.Request{Tenant: pg.DefaultTenant, Items: items})
+	require.NoError(t, err)
+	require.Len(t, verdicts, len(items))
+	return verdicts
+}
+
+func (f *fixture) drain(t *testing.T) int {
+	t.Helper()
+	<-f.scanned
+	n, err := f.Drain(context.Background(), f.db)
+	require.NoError(t, err)
+	return n
+}
+
+var errAway = fmt.Errorf("push: %w", pg.ErrUnavailable)
+
+func TestPushesAreKeptWhileTheDatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	f := start(t, t.TempDir(), db)
+	require.Equal(t, push.StatusQueued, f.push(t, "q", "p", "0").Status)
+	db.fail(errAway)
+	kept := map[uuid.UUID]string{}
+	for i := 1; i <= 3; i++ {
+		v := f.push(t, "q", "p", fmt.Sprint(i))
+		require.Equal(t, push.StatusBuffered, v.Status)
+		require.NotEqual(t, uuid.Nil, v.MessageID)
+		require.Equal(t, v.MessageID.String(), v.TransactionID)
+		kept[v.MessageID] = fmt.Sprint(i)
+	}
+	stats := f.Stats()
+	require.EqualValues(t, 3, stats.Pending)
+	require.False(t, stats.Healthy)
+	require.Equal(t, 1, stats.Files)
+	_, err := f.Drain(context.Background(), db)
+	require.ErrorIs(t, err, pg.ErrUnavailable)
+	require.EqualValues(t, 3, f.Stats().Pending)
+
+	db.fail(nil)
+	require.Equal(t, 3, f.drain(t))
+	require.Equal(t, []string{"0", "1", "2", "3"}, db.lane("q/p"))
+	for id, payload := range kept {
+		require.Equal(t, payload, db.ids[id], "the id that was answered is the id that is stored")
+	}
+	require.Equal(t, Stats{Healthy: true}, f.Stats())
+	require.Equal(t, push.StatusQueued, f.push(t, "q", "p", "4").Status)
+}
+
+func TestFreshPushesNeverOvertakeKeptOnes(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	f := start(t, t.TempDir(), db)
+	db.fail(errAway)
+	f.push(t, "q", "p", "1")
+	db.fail(nil)
+	// The database is back, but nothing has drained yet: the partition is kept, and nothing knows yet that others could be stored.
+	require.Equal(t, push.StatusBuffered, f.push(t, "q", "p", "2").Status)
+	f.recovered()
+	verdicts := f.pushAll(t,
+		push.Item{Queue: "q", Partition: "p", Payload: []byte("3")},
+		push.Item{Queue: "q", Partition: "other", Payload: []byte("1")})
+	require.Equal(t, push.StatusBuffered, verdicts[0].Status)
+	require.Equal(t, push.StatusQueued, verdicts[1].Status)
+	require.Equal(t, 3, f.drain(t))
+	require.Equal(t, []string{"1", "2", "3"}, db.lane("q/p"))
+}
+
+// A partition that is pushed to without end leaves the disk all the same: pushes wait a moment for what is being drained.
+func TestBusyPartitionLeavesTheDisk(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	f := start(t, t.TempDir(), db)
+	db.fail(errAway)
+	f.push(t, "q", "p", "0")
+	db.fail(nil)
+	ctx, stop := context.WithCancel(context.Background())
+	var draining sync.WaitGroup
+	draining.Go(func() {
+		for ctx.Err() == nil {
+			_, _ = f.Drain(ctx, db)
+			select {
+			case <-f.Work():
+			case <-time.After(time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	})
+	n := 1
+	require.Eventually(t, func() bool {
+		v := f.push(t, "q", "p", fmt.Sprint(n))
+		n++
+		return v.Status == push.StatusQueued
+	}, limit, time.Microsecond)
+	stop()
+	draining.Wait()
+	stored := db.lane("q/p")
+	require.Len(t, stored, n)
+	for i, payload := range stored {
+		require.Equal(t, fmt.Sprint(i), payload)
+	}
+}
+
+func TestMaintenanceKeepsEverything(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	f := start(t, t.TempDir(), db)
+	f.pause = true
+	verdicts := f.pushAll(t,
+		push.Item{Queue: "q", Partition: "p", TransactionID: "a", Payload: []byte("1")},
+		push.Item{Queue: "q", Partition: "p", TransactionID: "a", Payload: []byte("2")},
+		push.Item{Queue: "q", Partition: "r", TransactionID: "a", Payload: []byte("3")},
+		push.Item{Queue: strings.Repeat("q", 256), Payload: []byte("4")},
+		push.Item{Queue: "secret", Payload: []byte("5")},
+	)
+	require.Equal(t, push.StatusBuffered, verdicts[0].Status)
+	require.Equal(t, push.StatusDuplicate, verdicts[1].Status, "the first of a repeated id leads")
+	require.Equal(t, verdicts[0].MessageID, verdicts[1].MessageID)
+	require.Equal(t, push.StatusBuffered, verdicts[2].Status, "another partition")
+	require.ErrorIs(t, verdicts[3].Err, ErrInvalid)
+	require.ErrorIs(t, verdicts[4].Err, push.ErrEncryptionRequired)
+	require.EqualValues(t, 2, f.Stats().Pending)
+	f.pause = false
+	require.Equal(t, 2, f.drain(t))
+	require.Equal(t, []string{"1"}, db.lane("q/p"))
+	require.Empty(t, f.lanes)
+}
+
+// sealer marks what it has encrypted.
+type sealer struct{}
+
+func (sealer) Seal(payload []byte) []byte { return []byte(`"sealed ` + string(payload) + `"`) }
+
+func TestPayloadsThatMayBeSecretAreEncryptedOnDisk(t *testing.T) {
+	t.Parallel()
+	db, dir := newDatabase(), t.TempDir()
+	f := start(t, dir, db)
+	f.pusher.sealer = sealer{}
+	db.fail(errAway)
+	for _, queue := range []string{"secret", "unknown", "open"} {
+		require.Equal(t, push.StatusBuffered, f.push(t, queue, "", `7777`).Status)
+	}
+	f.stop()
+	files, err := filepath.Glob(filepath.Join(dir, "*.buf"))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	text, err := os.ReadFile(files[0])
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(text), `"payload":7777`), "that of the queue which is known to be open")
+	require.Equal(t, 2, strings.Count(string(text), `"encrypted":true,"payload":"sealed 7777"`))
+}
+
+func TestOnlyPassingFailuresAreKept(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	f := start(t, t.TempDir(), db)
+	for _, passing := range []error{pg.ErrUnavailable, pg.ErrTimeout, pg.ErrPoolTimeout, pg.ErrLockTimeout, pg.ErrSerialization} {
+		db.fail(fmt.Errorf("push: %w", passing))
+		require.Equal(t, push.StatusBuffered, f.push(t, "q", "p", "1").Status, passing)
+		db.fail(nil)
+		f.drain(t)
+	}
+	for _, final := range []error{pg.ErrBadData, &push.QueueFullError{}, push.ErrEncryptionRequired, push.ErrInternal, segment.ErrTooLarge} {
+		db.fail(final)
+		v := f.push(t, "q", "p", "1")
+		require.Equal(t, push.StatusFailed, v.Status)
+		require.ErrorIs(t, v.Err, final)
+	}
+	require.Zero(t, f.Stats().Pending)
+}
+
+func TestFullSpoolSaysSo(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	f := start(t, t.TempDir(), db, func(c *Config) { c.MaxBytes = 2000 })
+	db.fail(errAway)
+	kept := 0
+	var v push.Verdict
+	for v = f.push(t, "q", "p", "1"); v.Status == push.StatusBuffered; v = f.push(t, "q", "p", "1") {
+		kept++
+	}
+	require.ErrorIs(t, v.Err, ErrFull)
+	require.Greater(t, kept, 2)
+	require.LessOrEqual(t, f.Stats().Bytes, int64(2000))
+	require.EqualValues(t, kept, f.Stats().Pending)
+	db.fail(nil)
+	require.Equal(t, kept, f.drain(t))
+	require.Zero(t, f.Stats().Bytes)
+	require.Equal(t, push.StatusQueued, f.push(t, "q", "p", "1").Status)
+}
+
+func TestNextRunStoresWhatTheLastLeft(t *testing.T) {
+	t.Parallel()
+	db, dir := newDatabase(), t.TempDir()
+	db.fail(errAway)
+	for run := range 3 {
+		f := start(t, dir, db, func(c *Config) { c.RecordsPerFile = 4 })
+		f.Unhealthy() // as the drain finds out
+		require.Eventually(t, func() bool { return f.Stats().Pending == int64(10*run) }, limit, time.Millisecond)
+		for i := range 10 {
+			require.Equal(t, push.StatusBuffered, f.push(t, "q", "p", fmt.Sprint(10*run+i)).Status)
+		}
+		f.stop()
+		v := f.push(t, "q", "p", "late")
+		require.ErrorIs(t, v.Err, ErrWrite)
+	}
+	db.fail(nil)
+	f := start(t, dir, db)
+	require.Equal(t, 30, f.drain(t))
+	for i, payload := range db.lane("q/p") {
+		require.Equal(t, fmt.Sprint(i), payload)
+	}
+	f.stop()
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, left, 2, "the lock and the directory of failed files")
+}
+
+// Nobody knows which partitions wait until the files are counted: pushes join them.
+func TestPushesWaitBehindFilesThatAreNotCountedYet(t *testing.T) {
+	t.Parallel()
+	db, dir := newDatabase(), t.TempDir()
+	db.fail(errAway)
+	f := start(t, dir, db)
+	f.push(t, "q", "p", "1")
+	f.stop()
+	db.fail(nil)
+	s, err := Open(Config{Dir: dir})
+	require.NoError(t, err)
+	require.True(t, s.Stats().Recovering)
+	p := s.NewPusher(db, func() bool { return false }, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	writing := make(chan struct{})
+	go func() { defer close(writing); s.write(ctx) }() // without recovery
+	verdicts, err := p.Push(ctx, push.Request{Tenant: pg.DefaultTenant, Items: []push.Item{{Queue: "q", Partition: "p", Payload: []byte("2")}}})
+	require.NoError(t, err)
+	require.Equal(t, push.StatusBuffered, verdicts[0].Status)
+	n, err := s.Drain(ctx, db)
+	require.NoError(t, err)
+	require.Zero(t, n, "what is older comes first")
+	s.recover(ctx)
+	n, err = s.Drain(ctx, db)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.Equal(t, []string{"1", "2"}, db.lane("q/p"))
+	cancel()
+	<-writing
+	s.Close()
+}
+
+func TestRefusedRecordsAreSetAsideAndHoldNothingUp(t *testing.T) {
+	t.Parallel()
+	db, dir := newDatabase(), t.TempDir()
+	f := start(t, dir, db)
+	db.fail(errAway)
+	for i := range 6 {
+		f.push(t, "q", "p", fmt.Sprint(i))
+	}
+	db.fail(nil)
+	db.refuse["2"] = fmt.Errorf("store: %w: a poison", pg.ErrBadData)
+	db.refuse["4"] = push.ErrInternal // passes, perhaps
+	for range maxStrange + 1 {
+		_, err := f.Drain(context.Background(), db)
+		require.ErrorIs(t, err, push.ErrInternal)
+	}
+	f.drain(t)
+	require.Equal(t, []string{"0", "1", "3", "5"}, db.lane("q/p"))
+	stats := f.Stats()
+	require.Zero(t, stats.Pending)
+	require.EqualValues(t, 2, stats.Failed)
+	reasons, err := filepath.Glob(filepath.Join(dir, failedDir, "*.txt"))
+	require.NoError(t, err)
+	require.Len(t, reasons, 2)
+	text, err := os.ReadFile(reasons[0])
+	require.NoError(t, err)
+	require.Contains(t, string(text), "a poison")
+	f.stop()
+
+	// An operator who has removed the cause moves the file back.
+	clear(db.refuse)
+	failed, err := filepath.Glob(filepath.Join(dir, failedDir, "*.buf"))
+	require.NoError(t, err)
+	require.NoError(t, os.Rename(failed[0], filepath.Join(dir, filepath.Base(failed[0]))))
+	f = start(t, dir, db)
+	require.Equal(t, 1, f.drain(t))
+	require.Equal(t, "2", db.lane("q/p")[4])
+	require.EqualValues(t, 1, f.Stats().Failed)
+}
+
+func TestDamagedFilesAreReported(t *testing.T) {
+	t.Parallel()
+	db, dir := newDatabase(), t.TempDir()
+	data, messages, ends := sample(4)
+	data[ends[1]-6] ^= 0xff // in the second record
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "queen-1700000000000-00000000.buf"), data, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "queen-1700000000001-00000000.tmp"), data[:ends[0]+5], 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "queen-1700000000002-00000000.tmp"), []byte(header), 0o600))
+	f := start(t, dir, db)
+	require.Equal(t, 4, f.drain(t), "the first record of the second file is a duplicate")
+	require.Len(t, db.ids, 3)
+	for i, m := range messages {
+		_, stored := db.ids[m.ID]
+		require.Equal(t, i != 1, stored)
+	}
+	require.EqualValues(t, 1, f.Stats().Failed)
+	require.Contains(t, f.log.String(), "set aside")
+	require.Contains(t, f.log.String(), "tail of an interrupted write")
+}
+
+func TestDirectoryBelongsToOneBroker(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f := start(t, dir, newDatabase())
+	_, err := Open(Config{Dir: dir})
+	require.ErrorIs(t, err, ErrInUse)
+	f.stop()
+	s, err := Open(Config{Dir: dir})
+	require.NoError(t, err)
+	s.Close()
+	file := filepath.Join(dir, "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	_, err = Open(Config{Dir: filepath.Join(file, "below")})
+	require.Error(t, err)
+}
+
+func TestNamesSortInOrderWhateverTheClockDoes(t *testing.T) {
+	t.Parallel()
+	d := &directory{}
+	now := time.Now()
+	last := ""
+	for _, moment := range []time.Time{now, now, now.Add(-time.Hour), now.Add(time.Second), now} {
+		next := d.next(moment)
+		require.Greater(t, next, last)
+		_, ok := parseName(next)
+		require.True(t, ok)
+		last = next
+	}
+	d.passed([]string{"queen-9999999999998-00000007.3", "nonsense"})
+	require.Equal(t, "queen-9999999999998-00000008", d.next(now))
+}
+
+// Many producers and a drain under a database that comes and goes: every partition is stored in the order of its producer.
+func TestOrderStandsWhileTheDatabaseComesAndGoes(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	f := start(t, t.TempDir(), db, func(c *Config) { c.RecordsPerFile, c.Sync = 50, SyncNever })
+	ctx, stop := context.WithCancel(context.Background())
+	var loops sync.WaitGroup
+	loops.Go(func() {
+		for ctx.Err() == nil {
+			_, _ = f.Drain(ctx, db)
+			select {
+			case <-f.Work():
+			case <-time.After(time.Millisecond):
+			}
+		}
+	})
+	loops.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			if i%2 == 0 {
+				db.fail(errAway)
+			} else {
+				db.fail(nil)
+			}
+			select {
+			case <-time.After(time.Duration(1+i%7) * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	})
+	const producers, each = 8, 300
+	var producing sync.WaitGroup
+	for p := range producers {
+		producing.Go(func() {
+			for i := range each {
+				v := f.push(t, "q", fmt.Sprint(p), fmt.Sprint(i))
+				if v.Status == push.StatusFailed {
+					panic(v.Err)
+				}
+			}
+		})
+	}
+	producing.Wait()
+	stop()
+	loops.Wait()
+	db.fail(nil)
+	f.drain(t)
+	for p := range producers {
+		stored := db.lane(fmt.Sprint("q/", p))
+		require.Len(t, stored, each)
+		for i, payload := range stored {
+			require.Equal(t, fmt.Sprint(i), payload)
+		}
+	}
+	require.Equal(t, Stats{Healthy: true}, f.Stats())
+}
+
+var errDisk = errors.New("no space left on device")
