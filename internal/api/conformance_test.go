@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"queenmq/internal/pg"
@@ -121,6 +122,10 @@ func TestEveryAnswerLooksAsDescribed(t *testing.T) {
 
 	found := l.do("GET", "/api/v1/messages?queue=shop.orders&partition=p1", "", 200)
 	require.Len(t, found["messages"], 5)
+	part := l.do("GET", "/api/v1/partitions/"+l.partition+"/messages?offset=1&limit=3", "", 200)
+	require.Len(t, part["messages"], 3)
+	require.EqualValues(t, 4, part["nextOffset"])
+	l.do("GET", "/api/v1/partitions/"+uuid.NewString()+"/messages", "", 404)
 	detail := l.do("GET", address+"m1", "", 200)
 	require.Equal(t, []any{"dead_letter", "printer offline"}, []any{detail["status"], detail["errorMessage"]})
 	pipeline := l.do("GET", "/api/v1/pipelines/"+pipelineID, "", 200)

@@ -38,6 +38,10 @@ func (f *emptyBroker) List(context.Context, uuid.UUID, pg.MessageFilter) (browse
 	return browse.Page{}, f.err
 }
 
+func (f *emptyBroker) Partition(context.Context, uuid.UUID, uuid.UUID, int64, int) (browse.Part, bool, error) {
+	return browse.Part{Queue: "q", Partition: "p"}, true, f.err
+}
+
 func (f *emptyBroker) Find(context.Context, uuid.UUID, uuid.UUID, string) (browse.Detail, bool, error) {
 	return browse.Detail{}, true, f.err
 }

@@ -79,6 +79,10 @@ func TestManagementScenarios(t *testing.T) {
 		{name: "RetryWhilePaused", method: "POST", path: "/api/v1/messages/" + partitionID.String() + "/t/retry", world: world{emptyBroker: emptyBroker{paused: true}}, status: 503, contains: []string{`"code":"push_maintenance"`}, header: []string{"Retry-After: 1"}},
 		{name: "PushWhilePausedWithoutBuffer", method: "POST", path: "/api/v1/push", body: `{"items":[{"queue":"q","payload":1}]}`, world: world{emptyBroker: emptyBroker{paused: true}}, status: 503, contains: []string{`"code":"push_maintenance"`}},
 
+		{name: "PartitionOddAddress", method: "GET", path: "/api/v1/partitions/x/messages", status: 404, contains: []string{"Partition not found"}},
+		{name: "PartitionBadOffset", method: "GET", path: "/api/v1/partitions/" + partitionID.String() + "/messages?offset=soon", status: 400, contains: []string{`"code":"invalid_parameter"`, "offset must be an integer"}},
+		{name: "PartitionDatabaseAway", method: "GET", path: "/api/v1/partitions/" + partitionID.String() + "/messages", world: failing(wrapped(pg.ErrUnavailable)), status: 503, lacks: []string{"hunter2"}},
+
 		// dead letters
 		{name: "DeadLettersEmpty", method: "GET", path: "/api/v1/dlq?limit=5000", status: 200, exact: `{"messages":[],"pagination":{"limit":1000,"offset":0},"total":0,"nextCursor":null}`},
 		{name: "DeadLettersBadPartitionID", method: "GET", path: "/api/v1/dlq?partitionId=x", status: 400, contains: []string{"partitionId must be a UUID"}},
@@ -156,6 +160,15 @@ func (p pages) Find(context.Context, uuid.UUID, uuid.UUID, string) (browse.Detai
 	return browse.Detail{Content: p.page.Messages[0].Content, MessageDetail: pg.MessageDetail{Groups: []pg.GroupState{{Name: "g", Consumed: true}}}}, true, nil
 }
 
+func (p pages) Partition(_ context.Context, _, _ uuid.UUID, from int64, limit int) (browse.Part, bool, error) {
+	if from == 404 {
+		return browse.Part{}, false, nil
+	}
+	return browse.Part{Queue: "q", Partition: "", LogStart: 3, End: 9, Next: 5, Messages: []browse.Stored{
+		{Offset: 3, Content: p.page.Messages[0].Content}, {Offset: 4, Content: p.page.Messages[1].Content},
+	}}, true, nil
+}
+
 func (p pages) Trace(context.Context, uuid.UUID, uuid.UUID, int) ([]browse.Traced, error) {
 	return []browse.Traced{{Content: p.page.Messages[0].Content}, {}}, nil
 }
@@ -178,6 +191,12 @@ func TestPayloadBytesPassThroughEveryReadRoute(t *testing.T) {
 		require.Equal(t, 200, answer.status, path)
 		require.Contains(t, answer.body, `"data":`+payload+`,"payload":`+payload+`}`, path)
 	}
+	part := "/api/v1/partitions/" + partitionID.String() + "/messages"
+	require.Equal(t, `{"partitionId":"`+partitionID.String()+`","queue":"q","partition":"","logStart":3,"endOffset":9,"nextOffset":5,"messages":[`+
+		`{"id":"`+messageID.String()+`","transactionId":"t","traceId":null,"producerSub":null,"isEncrypted":false,"offset":3,"createdAt":null,"data":`+payload+`},`+
+		`{"id":"`+messageID.String()+`","transactionId":"","traceId":null,"producerSub":null,"isEncrypted":false,"offset":4,"createdAt":null,"data":null}]}`,
+		call(t, server, "GET", part, "").body)
+	require.Equal(t, 404, call(t, server, "GET", part+"?offset=404", "").status)
 	list := call(t, server, "GET", "/api/v1/messages", "").body
 	require.Contains(t, list, `{"id":"`+messageID.String()+`","transactionId":"t"`)
 	require.Contains(t, list, `{"id":null,"transactionId":null,"traceId":null,"producerSub":null,"isEncrypted":false`, "an evicted message shows nothing of its content")

@@ -68,6 +68,8 @@ const (
 		"queueConfig":{"leaseTime":"int","retryLimit":"int","retryDelay":"int","ttl":"int","priority":"int"},"mode":` + shapeMode + `,"consumerGroups":` + shapeStates + `}`
 	shapePipeline shape = `{"traceId":"uuid","messages":[{` + shapeContent + `,"partitionId":"uuid","queue":"string","partition":"string","offset":"int","createdAt":"time","payloadAvailable":"bool",
 		"status":"string","consumerGroups":` + shapeStates + `}],"total":"int"}`
+	shapePartitionMessages shape = `{"partitionId":"uuid","queue":"string","partition":"string","logStart":"int","endOffset":"int","nextOffset":"int",
+		"messages":[{"id":"uuid","transactionId":"string","traceId":"uuid|null","producerSub":"string|null","isEncrypted":"bool","offset":"int","createdAt":"time","data":"any"}]}`
 	shapeDeletedMessage shape = `{"success":"bool","partitionId":"uuid","transactionId":"string","message":"string"}`
 	shapePagination           = `{"limit":"int","offset":"int"}`
 	shapeDeadLetters    shape = `{"messages":[{"id":"uuid","transactionId":"string|null","partitionId":"uuid","queue":"string|null","partition":"string|null","consumerGroup":"string",

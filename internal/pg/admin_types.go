@@ -80,6 +80,15 @@ type MessagePage struct {
 	Next string
 }
 
+// A PartitionPart is a run of stored segments of one partition, oldest first.
+type PartitionPart struct {
+	Queue, Partition string
+	// LogStart is the first offset that retention has not passed, End the one behind the last message. From is the offset that the
+	// caller asked for, moved to LogStart when it lay before that; the first segment may begin earlier.
+	LogStart, End, From int64
+	Segments            []StoredSegment
+}
+
 // A MessageEntry is what the database knows of a message without decoding its segment.
 type MessageEntry struct {
 	PartitionID                       uuid.UUID

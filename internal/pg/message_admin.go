@@ -145,6 +145,41 @@ CROSS JOIN LATERAL (SELECT x.* FROM queen.log_segments AS x
 	return segments, err
 }
 
+// SegmentsFrom reads up to limit segments of a partition of the tenant, oldest first, from the one that holds the offset from, or
+// the first one behind it; from < 0 counts back from the end, and what retention has passed is left out. False when the tenant has
+// no such partition.
+func (db *DB) SegmentsFrom(ctx context.Context, tenant, partition uuid.UUID, from int64, limit int) (PartitionPart, bool, error) {
+	var part PartitionPart
+	found := false
+	err := db.run(ctx, "read a partition", repeatConflicts, func(ctx context.Context, conn *pgx.Conn) error {
+		part, found = PartitionPart{}, false
+		rows, err := conn.Query(ctx, `SELECT o.queue, o.name, o.log_start, o.last_offset + 1, o.start, s.base_offset, s.end_offset, s.created_at, s.blob
+FROM (SELECT p.id, q.name AS queue, p.name, p.log_start, p.last_offset,
+          GREATEST(CASE WHEN $2::bigint < 0 THEN p.last_offset + 1 + $2::bigint ELSE $2::bigint END, p.log_start) AS start
+      FROM queen.log_partitions AS p JOIN queen.queues AS q ON q.id = p.queue_id WHERE p.id = $1::uuid AND q.tenant_id = $4::uuid) AS o
+LEFT JOIN LATERAL (SELECT x.* FROM queen.log_segments AS x
+    WHERE x.partition_id = o.id AND x.end_offset >= o.start AND x.base_offset >= COALESCE(
+        (SELECT y.base_offset FROM queen.log_segments AS y WHERE y.partition_id = o.id AND y.base_offset <= o.start ORDER BY y.base_offset DESC LIMIT 1), 0)
+    ORDER BY x.base_offset LIMIT $3::int) AS s ON TRUE ORDER BY s.base_offset`, uuidArgument(partition), from, clampInt32(limit), uuidArgument(tenant))
+		if err != nil {
+			return err
+		}
+		var base, end *int64
+		var at *time.Time
+		var blob []byte
+		_, err = pgx.ForEachRow(rows, []any{&part.Queue, &part.Partition, &part.LogStart, &part.End, &part.From, &base, &end, &at, &blob}, func() error {
+			found = true
+			if base != nil {
+				part.Segments = append(part.Segments, StoredSegment{Base: *base, End: *end, CreatedAt: *at, Blob: blob})
+			}
+			blob = nil
+			return nil
+		})
+		return err
+	})
+	return part, found, err
+}
+
 // A groupStateJSON is one element of consumerGroups.
 type groupStateJSON struct {
 	Name           string    `json:"name"`

@@ -26,6 +26,7 @@ type Store interface {
 	FindMessage(ctx context.Context, tenant, partition uuid.UUID, hash []byte) (pg.MessageDetail, bool, error)
 	MessageAt(ctx context.Context, tenant, partition uuid.UUID, offset int64) (pg.MessageDetail, bool, error)
 	NewestSegments(ctx context.Context, tenant, partition uuid.UUID, below int64, limit int) ([]pg.StoredSegment, error)
+	SegmentsFrom(ctx context.Context, tenant, partition uuid.UUID, from int64, limit int) (pg.PartitionPart, bool, error)
 	TraceMessages(ctx context.Context, tenant, trace uuid.UUID, limit int) ([]pg.TracedMessage, error)
 }
 

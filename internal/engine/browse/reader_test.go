@@ -3,6 +3,7 @@ package browse
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -140,4 +141,70 @@ func TestOtherTenantsSeeNothing(t *testing.T) {
 	page, err := s.List(t.Context(), pg.DefaultTenant, pg.MessageFilter{Limit: 10})
 	require.NoError(t, err)
 	require.Empty(t, page.Messages)
+}
+
+// A partition is read from any offset on, in both directions of counting, in parts of any size, and only by its tenant.
+func TestPartitionIsReadByOffset(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	id := s.push(pg.DefaultTenant, "p", "0", "1", "2")
+	s.push(pg.DefaultTenant, "p", "3")
+	s.push(pg.DefaultTenant, "p", "4", "5", "6", "7")
+	read := func(from int64, limit int) (ids []string, next int64) {
+		t.Helper()
+		part, found, err := s.Partition(t.Context(), pg.DefaultTenant, id, from, limit)
+		require.NoError(t, err)
+		require.True(t, found)
+		require.Equal(t, []any{"q", "p", int64(8)}, []any{part.Queue, part.Partition, part.End})
+		for _, m := range part.Messages {
+			require.Equal(t, m.TransactionID, fmt.Sprint(m.Offset))
+			require.Equal(t, `{ "id":"`+m.TransactionID+`", "big":12345678901234567890 }`, string(m.Payload))
+			require.False(t, m.CreatedAt.IsZero())
+			ids = append(ids, m.TransactionID)
+		}
+		return ids, part.Next
+	}
+	for _, row := range []struct {
+		from int64
+		want string
+		next int64
+	}{{0, "[0 1 2]", 3}, {1, "[1 2 3]", 4}, {4, "[4 5 6]", 7}, {6, "[6 7]", 8}, {8, "[]", 8}, {800, "[]", 8}, {-2, "[6 7]", 8}, {-5, "[3 4 5]", 6}, {-99, "[0 1 2]", 3}} {
+		ids, next := read(row.from, 3)
+		require.Equal(t, row.want, fmt.Sprint(ids), "from %d", row.from)
+		require.Equal(t, row.next, next, "from %d", row.from)
+	}
+	for size := 1; size <= 9; size++ {
+		var all []string
+		for next := int64(0); next < 8; {
+			var ids []string
+			ids, next = read(next, size)
+			all = append(all, ids...)
+		}
+		require.Equal(t, "[0 1 2 3 4 5 6 7]", fmt.Sprint(all), "parts of %d", size)
+	}
+	s.exec("DELETE FROM queen.log_segments WHERE base_offset = 3; UPDATE queen.log_partitions SET log_start = 2")
+	ids, _ := read(0, 9)
+	require.Equal(t, "[2 4 5 6 7]", fmt.Sprint(ids), "what retention has passed is left out, and a gap is stepped over")
+	_, found, err := s.Partition(t.Context(), uuid.New(), id, 0, 9)
+	require.NoError(t, err)
+	require.False(t, found)
+}
+
+// The payloads of one part are bounded whatever its limit is.
+func TestPartsEndByBytes(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	var id uuid.UUID
+	for i := range 4 {
+		frames := []segment.Frame{{ID: segment.NewID(), TransactionID: fmt.Sprint(i), Payload: []byte(`"` + strings.Repeat("x", 9<<20) + `"`)}}
+		blob, hashes, err := segment.Pack(frames)
+		require.NoError(t, err)
+		verdicts, err := s.db.PushMulti(t.Context(), []pg.Segment{{Tenant: pg.DefaultTenant, Queue: "q", Partition: "p", Count: 1, Hashes: hashes, Verified: -1, Blob: blob, Plain: true}}, pg.PushOptions{})
+		require.NoError(t, err)
+		id = verdicts[0].PartitionID
+	}
+	part, _, err := s.Partition(t.Context(), pg.DefaultTenant, id, 0, 100)
+	require.NoError(t, err)
+	require.Len(t, part.Messages, 2)
+	require.EqualValues(t, 2, part.Next)
 }

@@ -1,0 +1,69 @@
+package browse
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"queenmq/internal/engine/segment"
+)
+
+const (
+	// segmentsInTurn bounds the compressed segments that are read at a time: small batches would pay a round trip for a few messages.
+	segmentsInTurn = 32
+	// maxPartBytes ends a part after the message that passes it, whatever the limit is.
+	maxPartBytes = 16 << 20
+)
+
+// A Stored message is one message of a partition.
+type Stored struct {
+	Offset    int64
+	CreatedAt time.Time
+	Content
+}
+
+// A Part is a run of messages of one partition, oldest first.
+type Part struct {
+	Queue, Partition string
+	// LogStart is the first offset that retention has not passed, End the one behind the last message, Next where the following
+	// part begins; at Next = End there are no more.
+	LogStart, End, Next int64
+	Messages            []Stored
+}
+
+// Partition returns up to limit messages of a partition of the tenant by offset, from one on; from < 0 counts back from the end. A
+// part ends early once its payloads pass 16 MiB. Nothing is claimed and no cursor moves. False when there is no such partition.
+func (r *Reader) Partition(ctx context.Context, tenant, partition uuid.UUID, from int64, limit int) (Part, bool, error) {
+	var part Part
+	for size := 0; len(part.Messages) < limit && size < maxPartBytes; {
+		read, found, err := r.db.SegmentsFrom(ctx, tenant, partition, from, min(segmentsInTurn, limit-len(part.Messages)))
+		if err != nil || !found {
+			return Part{}, false, err
+		}
+		part.Queue, part.Partition, part.LogStart, part.End = read.Queue, read.Partition, read.LogStart, read.End
+		part.Next = read.End
+		from = read.From
+		for _, stored := range read.Segments {
+			frames, err := segment.Unpack(stored.Blob)
+			if err != nil {
+				return Part{}, false, fmt.Errorf("segment %d of partition %s: %w", stored.Base, partition, err)
+			}
+			for offset := max(from, stored.Base); offset <= stored.End && offset-stored.Base < int64(frames.Len()); offset++ {
+				if len(part.Messages) == limit || size >= maxPartBytes {
+					break
+				}
+				content := r.contentOf(frames.At(int(offset - stored.Base)))
+				part.Messages = append(part.Messages, Stored{offset, stored.CreatedAt, content})
+				size += len(content.Payload)
+				from, part.Next = offset+1, offset+1
+			}
+			frames.Release()
+		}
+		if len(read.Segments) == 0 || from >= read.End {
+			break
+		}
+	}
+	return part, true, nil
+}
