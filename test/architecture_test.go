@@ -55,6 +55,8 @@ var mayImport = map[string][]string{
 	"internal/testdb":    {"internal/localpg", "internal/pg", "sql"},
 	"sql":                {},
 
+	"queen": {},
+
 	"bench/...":    {"*"},
 	"examples/...": {}, // plain clients of the wire
 	"test":         {},
@@ -69,7 +71,7 @@ var onlyIn = []struct {
 }{
 	{"github.com/jackc/pgx/v5/...", []string{"internal/pg", "internal/testdb", "bench/...", "test/..."}, "only pg talks to PostgreSQL"},
 	{"database/sql", nil, "pg speaks to PostgreSQL through pgx"},
-	{"net/http", []string{"internal/api", "internal/auth", "broker", "examples/...", "bench/...", "test/..."}, "the engine knows no HTTP"},
+	{"net/http", []string{"internal/api", "internal/auth", "broker", "queen/...", "examples/...", "bench/...", "test/..."}, "the engine knows no HTTP"},
 	{"github.com/prometheus/...", []string{"internal/telemetry", "internal/api", "bench/...", "test/..."}, "metrics are gathered in one place"},
 	{"github.com/fergusstrange/embedded-postgres", []string{"internal/localpg"}, "servers are started in one place"},
 	{"testing", []string{"internal/testdb", "test/..."}, "test helpers stay out of the program"},
