@@ -178,6 +178,15 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, 
 		engine.close()
 		return err
 	}
+	profiles, profileListener, err := b.newProfileServer(ctx)
+	if err != nil {
+		_ = listener.Close()
+		engine.close()
+		return err
+	}
+	if profiles != nil {
+		defer profileListener.Close() // of a start that fails before it is served
+	}
 	server := b.newHTTPServer(engine)
 	if b.cfg.TLS.Cert != "" {
 		source, err := b.newCertificateSource()
@@ -209,6 +218,9 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, 
 		start("file buffer", func() error { return engine.buffer.spool.Run(background) })
 	}
 	start("http server", func() error { return ignoreClosed(serveOn(server, listener)) })
+	if profiles != nil {
+		start("profiles", func() error { return ignoreClosed(profiles.Serve(profileListener)) })
+	}
 	if trusted.verifier != nil {
 		start("token keys", func() error { return trusted.verifier.Run(background) })
 	}
@@ -243,6 +255,9 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, 
 	<-running.Done()
 
 	b.drain(running, server, engine)
+	if profiles != nil {
+		_ = profiles.Close() // a profile under way is of no use to anybody
+	}
 	stopBackground()
 	parts.Wait()
 	engine.close()

@@ -173,7 +173,7 @@ func (b *Broker) newGates() *ready.Gates {
 	}
 	return ready.NewHot(ready.NewHotList(ready.HotConfig{
 		Shards: cfg.Shards, WindowBatch: cfg.WindowBatch, Reseed: cfg.Reseed, ReseedWindow: cfg.ReseedWindow, ReseedFull: cfg.ReseedFull,
-		IdleSweep: cfg.IdleSweep, Log: b.log,
+		IdleSweep: cfg.IdleSweep, Trace: cfg.Trace, Log: b.log,
 	}))
 }
 

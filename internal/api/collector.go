@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"queenmq/internal/engine/admission"
-	"queenmq/internal/engine/push"
+	"queenmq/internal/pg"
 )
 
 func engineDesc(name, help string, labels ...string) *prometheus.Desc {
@@ -24,7 +24,7 @@ var (
 	batchesFired   = engineDesc("queen_batches_fired_total", "Commits that carried out what requests had in common.", "op")
 	batchItems     = engineDesc("queen_batch_items_fired_total", "What those commits carried out: messages pushed, batches acknowledged.", "op")
 	itemsPerBatch  = engineDesc("queen_fusion_items_per_batch", "Messages or batches a commit, on average since the start.", "op")
-	batchRoundTrip = engineDesc("queen_batch_rtt_milliseconds", "Time of a call of the database, estimated from a histogram since the start.", "op", "quantile")
+	batchRoundTrip = engineDesc("queen_batch_rtt_milliseconds", "Time of a call of the database that pushes, claims or acknowledges, estimated from a histogram since the start.", "op", "quantile")
 
 	dedupClaims    = engineDesc("queen_dedup_claims_total", "Segments pushed: vouched for as new (vouched), with an id that may be known (suspected), of a partition that is not followed (unknown).", "result")
 	dedupReads     = engineDesc("queen_dedup_reads_total", "Partitions read from the database into the dedup cache.")
@@ -74,6 +74,11 @@ func (c engineCollector) Collect(metrics chan<- prometheus.Metric) {
 	counter := func(desc *prometheus.Desc, value float64, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, value, labels...)
 	}
+	roundTrips := func(op string, counts *pg.RoundTripCounts) {
+		for label, share := range map[string]float64{"0.5": 0.5, "0.99": 0.99} {
+			gauge(batchRoundTrip, float64(counts.Quantile(share))/float64(time.Millisecond), op, label)
+		}
+	}
 	if c.deps.Admission != nil {
 		stats := c.deps.Admission()
 		gauge(admissionBudget, float64(stats.Budget))
@@ -89,8 +94,7 @@ func (c engineCollector) Collect(metrics chan<- prometheus.Metric) {
 		counter(batchesFired, float64(stats.Commits), "push")
 		counter(batchItems, float64(stats.Frames), "push")
 		gauge(itemsPerBatch, float64(stats.Frames)/math.Max(float64(stats.Commits), 1), "push")
-		gauge(batchRoundTrip, roundTrip(stats, 0.5), "push", "0.5")
-		gauge(batchRoundTrip, roundTrip(stats, 0.99), "push", "0.99")
+		roundTrips("push", &stats.RoundTrips)
 	}
 	if c.deps.DedupStats != nil {
 		stats := c.deps.DedupStats()
@@ -105,6 +109,7 @@ func (c engineCollector) Collect(metrics chan<- prometheus.Metric) {
 	}
 	if c.deps.PopStats != nil {
 		stats := c.deps.PopStats()
+		roundTrips("pop", &stats.RoundTrips)
 		counter(popTargeted, float64(stats.Targeted))
 		counter(popWildcard, float64(stats.Wildcard))
 		counter(popUndecodable, float64(stats.Undecodable))
@@ -113,6 +118,7 @@ func (c engineCollector) Collect(metrics chan<- prometheus.Metric) {
 	}
 	if c.deps.AckStats != nil {
 		stats := c.deps.AckStats()
+		roundTrips("ack", &stats.RoundTrips)
 		counter(batchesFired, float64(stats.Flushes), "ack")
 		counter(batchItems, float64(stats.Rows), "ack")
 		gauge(itemsPerBatch, float64(stats.Rows)/math.Max(float64(stats.Flushes), 1), "ack")
@@ -157,27 +163,4 @@ func capPolls(polls map[queueLabels]int) map[queueLabels]int {
 		capped[w.queueLabels] = w.n
 	}
 	return capped
-}
-
-// roundTrip estimates a quantile in milliseconds: it lies in the bucket where that share of the calls is reached, as far
-// into it as the calls of the bucket are used up. 0 without calls; beyond the last bound that bound.
-func roundTrip(stats push.Stats, quantile float64) float64 {
-	total := uint64(0)
-	for _, n := range stats.RoundTrips {
-		total += n
-	}
-	if total == 0 {
-		return 0
-	}
-	rank := quantile * float64(total)
-	below, lower := 0.0, time.Duration(0)
-	for i, upper := range stats.RoundTripBounds {
-		n := float64(stats.RoundTrips[i])
-		if n > 0 && below+n >= rank {
-			within := float64(upper-lower) * (rank - below) / n
-			return (float64(lower) + within) / float64(time.Millisecond)
-		}
-		below, lower = below+n, upper
-	}
-	return float64(lower) / float64(time.Millisecond)
 }

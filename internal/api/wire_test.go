@@ -78,7 +78,7 @@ func newStack(t *testing.T, database *testdb.Database) *stack {
 	server := httptest.NewServer(New(Config{Version: "test"}, Deps{
 		Pusher: pusher, Popper: pops, Acker: acks, Transactor: transaction.New(transaction.Config{}, db, acks, gates, slots), Store: db,
 		Browser: browse.New(db, nil), Replayer: replay.New(nil, db, gates, slots), Streamer: stream.New(stream.Config{}, db, gates, slots), Flags: flags,
-		Admission: slots.Stats, PushStats: pusher.Stats, PopStats: pops.Stats, LongPolls: gates.EachWaiting,
+		Admission: slots.Stats, PushStats: pusher.Stats, PopStats: pops.Stats, AckStats: acks.Stats, LongPolls: gates.EachWaiting,
 		QueueChanged: func(tenant uuid.UUID, queue string) {
 			pusher.ForgetQueue(tenant, queue)
 			pops.ForgetQueue(tenant, queue)
@@ -146,6 +146,20 @@ func segmentOf(name string) string { return strings.ReplaceAll(url.PathEscape(na
 func TestWire(t *testing.T) {
 	t.Parallel()
 	server := broker(t, testdb.New(t))
+
+	t.Run("RoundTripsOfEveryKindAreMeasured", func(t *testing.T) {
+		t.Parallel()
+		call(t, server, "POST", "/api/v1/push", `{"items":[{"queue":"timed","transactionId":"t","payload":1}]}`)
+		popped := read[popAnswer](t, call(t, server, "GET", "/api/v1/pop/queue/timed", ""), 200).Messages[0]
+		acked := call(t, server, "POST", "/api/v1/ack", fmt.Sprintf(`{"transactionId":"t","partitionId":%q,"leaseId":%q}`, popped.PartitionID, popped.LeaseID))
+		require.Contains(t, acked.body, `"success":true`)
+		page := call(t, server, "GET", "/metrics/prometheus", "").body
+		for _, op := range []string{"push", "pop", "ack"} {
+			for _, quantile := range []string{"0.5", "0.99"} {
+				require.Regexp(t, fmt.Sprintf(`(?m)^queen_batch_rtt_milliseconds\{op="%s",quantile="%s"\} [1-9.e-]*[1-9]`, op, quantile), page)
+			}
+		}
+	})
 
 	t.Run("PayloadBytesComeBackIdentical", func(t *testing.T) {
 		t.Parallel()

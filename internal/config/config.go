@@ -39,6 +39,7 @@ type Server struct {
 	MaxInflightBody int64         `env:"QUEEN_MAX_INFLIGHT_BODY_BYTES" default:"268435456" min:"1048576" max:"1099511627776" unit:"bytes" doc:"Most bytes of request bodies held in memory at a time. A quarter is kept for bodies of at most 64 KiB. A request beyond it waits up to 5 s and is then answered 503 (overloaded). A body larger than all of it is served alone."`
 	ServerID        string        `env:"QUEEN_SERVER_ID,HOSTNAME" blank:"default" auto:"random, queen-xxxxxxxx" doc:"Name of this replica in logs, metrics and the database's list of sessions."`
 	ShutdownDelay   time.Duration `env:"QUEEN_SHUTDOWN_DELAY_MS" default:"0" min:"0" max:"600000" unit:"ms" doc:"How long the broker stays open after a stop signal while its readiness already says no, so that load balancers can take it out."`
+	ProfileAddr     string        `env:"QUEEN_PPROF_ADDR" doc:"Loopback address and port (127.0.0.1:6060) on which profiles of the process are served below /debug/pprof/, without authentication, in the form of the Go tools. Empty: none. No profile is ever served on PORT."`
 	ShutdownTimeout time.Duration `env:"QUEEN_SHUTDOWN_TIMEOUT_MS" default:"25000" min:"100" max:"3600000" unit:"ms" doc:"How long requests in flight may take to finish after a stop signal. Then their connections are closed."`
 }
 
@@ -134,6 +135,7 @@ type HotList struct {
 	Reseed       time.Duration `env:"QUEEN_HOTLIST_RESEED_MS" default:"30000" min:"100" max:"3600000" unit:"ms" doc:"How often the database is asked which partitions are pending. Bounds how late a message is delivered of which this broker heard nothing."`
 	ReseedWindow time.Duration `env:"QUEEN_HOTLIST_RESEED_WINDOW_MS" auto:"4 x QUEEN_HOTLIST_RESEED_MS, at least 120000" default:"0" min:"1000" max:"86400000" unit:"ms" doc:"How far back such a question looks for partitions written to."`
 	ReseedFull   time.Duration `env:"QUEEN_HOTLIST_RESEED_FULL_MS" default:"300000" min:"0" max:"86400000" unit:"ms" doc:"How often the question is about all partitions. 0 makes every one so."`
+	Trace        bool          `env:"QUEEN_HOTLIST_TRACE" default:"false" doc:"Log what every claim of the hot list found, every question to the database about pending partitions and every group that comes and goes: to find out why a message was late. A line for each claim, names of queues and groups included."`
 	IdleSweep    time.Duration `env:"QUEEN_HOTLIST_IDLE_SWEEP_MS" default:"300000" min:"1000" max:"86400000" unit:"ms" doc:"After how much time without a pop a group is dropped from memory."`
 }
 

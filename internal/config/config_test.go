@@ -210,6 +210,10 @@ func TestSettingsOfTrustAreCheckedTogether(t *testing.T) {
 		"SwitchThatIsNoBoolean":  {map[string]string{"JWT_ENABLED": "maybe"}, `JWT_ENABLED="maybe" is not a boolean`},
 		"TenancyThatIsNoBoolean": {map[string]string{"QUEEN_TENANCY_HEADER": "2"}, "QUEEN_TENANCY_HEADER"},
 		"RateThatIsNoNumber":     {map[string]string{"QUEEN_RATE_LIMIT": "fast"}, "QUEEN_RATE_LIMIT"},
+		"ProfilesForEverybody":   {map[string]string{"QUEEN_PPROF_ADDR": "0.0.0.0:6060"}, "QUEEN_PPROF_ADDR"},
+		"ProfilesWithoutAddress": {map[string]string{"QUEEN_PPROF_ADDR": ":6060"}, "is not a loopback address"},
+		"ProfilesWithoutPort":    {map[string]string{"QUEEN_PPROF_ADDR": "127.0.0.1"}, "QUEEN_PPROF_ADDR"},
+		"ProfilesUnderAName":     {map[string]string{"QUEEN_PPROF_ADDR": "localhost:6060"}, "QUEEN_PPROF_ADDR"},
 		"SkewThatIsNegative":     {map[string]string{"JWT_CLOCK_SKEW": "-1"}, "JWT_CLOCK_SKEW"},
 	} {
 		_, err := load(row.env)

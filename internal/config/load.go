@@ -38,6 +38,7 @@ func Load(lookup Lookup, names []string, machine Machine) (*Config, error) {
 		}
 		c.values = append(c.values, value)
 	}
+	faults = append(faults, c.Server.check()...)
 	faults = append(faults, c.Database.check(lookup)...)
 	faults = append(faults, c.TLS.check()...)
 	faults = append(faults, c.Tenancy.check()...)

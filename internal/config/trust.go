@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 )
@@ -40,4 +41,16 @@ func (t Tenancy) check() []error {
 		}
 	}
 	return faults
+}
+
+// check refuses an address for profiles that others than this machine reach.
+func (s Server) check() []error {
+	if s.ProfileAddr == "" {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(s.ProfileAddr)
+	if err != nil || !net.ParseIP(host).IsLoopback() {
+		return []error{fmt.Errorf("QUEEN_PPROF_ADDR: %q is not a loopback address with a port (expected 127.0.0.1:6060 or [::1]:6060): profiles are served without authentication", s.ProfileAddr)}
+	}
+	return nil
 }

@@ -49,6 +49,8 @@ type fuser struct {
 	shards  []*fusionShard
 
 	flushes, rows, failures atomic.Uint64
+	// trips are the calls that move cursors, also those that one ack makes by itself.
+	trips pg.RoundTrips
 }
 
 // A fusionShard owns the partitions whose id falls to it, so that two commits never wait for each other's rows. Its loop commits
@@ -177,7 +179,9 @@ func (f *fuser) commit(ctx context.Context, taken []*advance) (err error) {
 		}
 	}()
 	rows, rowOf := fold(taken)
+	began := time.Now()
 	results, err := f.db.AckMulti(ctx, rows)
+	f.timed(began)
 	switch {
 	case err != nil:
 		return err
@@ -191,6 +195,9 @@ func (f *fuser) commit(ctx context.Context, taken []*advance) (err error) {
 	}
 	return nil
 }
+
+// timed counts a call of the database that began then.
+func (f *fuser) timed(began time.Time) { f.trips.Add(time.Since(began)) }
 
 // fold turns acks of one partition, group and worker into one row that reaches as far as the farthest; rowOf is parallel to taken.
 // Different workers are never put together: one's stale ack must not complete the other's batch.

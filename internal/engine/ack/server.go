@@ -122,6 +122,8 @@ type Stats struct {
 	// Batches and RegistryBytes are what the registry holds now.
 	Batches       int
 	RegistryBytes int64
+	// RoundTrips are the calls of the database that moved cursors, by duration.
+	RoundTrips pg.RoundTripCounts
 }
 
 // Stats returns the server's figures.
@@ -130,7 +132,7 @@ func (s *Server) Stats() Stats {
 	return Stats{
 		Hits: s.registry.hits.Load(), Misses: s.registry.misses.Load(),
 		Flushes: s.fuser.flushes.Load(), Rows: s.fuser.rows.Load(), Failures: s.fuser.failures.Load(),
-		Batches: batches, RegistryBytes: size,
+		Batches: batches, RegistryBytes: size, RoundTrips: s.fuser.trips.Load(),
 	}
 }
 
@@ -411,6 +413,7 @@ func (s *Server) commit(ctx context.Context, request pg.HashAck) (pg.HashAckResu
 		return pg.HashAckResult{}, err
 	}
 	defer slot.Release()
+	defer s.fuser.timed(time.Now())
 	return s.db.AckByHash(ctx, request)
 }
 

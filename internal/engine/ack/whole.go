@@ -3,6 +3,7 @@ package ack
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -67,6 +68,7 @@ func (s *Server) completeAlone(a *advance) {
 		return
 	}
 	defer slot.Release()
+	defer s.fuser.timed(time.Now())
 	results, err := s.db.AckMulti(ctx, []pg.PositionalAck{a.PositionalAck})
 	a.err = err
 	a.accepted = err == nil && len(results) == 1 && results[0].OK

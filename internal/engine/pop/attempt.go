@@ -116,7 +116,7 @@ func (s *Server) claim(
 	if l.AutoAck {
 		return s.claimAutoAck(ctx, l, statement)
 	}
-	claimed, err := statement(ctx, l.PopRequest)
+	claimed, err := s.timed(ctx, l.PopRequest, statement)
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +130,16 @@ func (s *Server) claim(
 	slot.Release() // decoding needs no slot, and giving a lease back takes one of its own
 	s.overtake(l, claimed)
 	return s.deliver(ctx, l, claimed)
+}
+
+// timed runs a claiming statement and counts how long it took.
+func (s *Server) timed(
+	ctx context.Context, r pg.PopRequest, statement func(context.Context, pg.PopRequest) (pg.Claim, error),
+) (pg.Claim, error) {
+	began := time.Now()
+	claimed, err := statement(ctx, r)
+	s.counts.trips.Add(time.Since(began))
+	return claimed, err
 }
 
 // claimAutoAck decodes before the claim is committed, so that what cannot be read, or has nobody left to be sent to, is not

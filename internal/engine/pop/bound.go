@@ -145,7 +145,7 @@ func (s *Server) claimSmaller(
 	ctx context.Context, r pg.PopRequest, statement func(context.Context, pg.PopRequest) (pg.Claim, error),
 ) (pg.Claim, error) {
 	for n := 1; ; n++ {
-		claimed, err := statement(ctx, r)
+		claimed, err := s.timed(ctx, r, statement)
 		oversized, tooLarge := errors.AsType[*oversizedError](err)
 		if !tooLarge || n == claimTries {
 			return claimed, err

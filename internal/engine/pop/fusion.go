@@ -192,7 +192,7 @@ func (s *Server) claimFor(ctx context.Context, pops []*fusedPop, ring *ready.Rin
 	defer out.Return()
 	s.counts.targeted.Add(1)
 	s.counts.fused.Add(int64(len(names)))
-	claimed, err := s.db.PopReady(ctx, request(pops, names))
+	claimed, err := s.timed(ctx, request(pops, names), s.db.PopReady)
 	if err != nil {
 		fail(err)
 		return

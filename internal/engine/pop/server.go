@@ -85,6 +85,7 @@ type counters struct {
 	requests, messages, empty, targeted, wildcard, broken atomic.Int64
 	sealed, shortened                                     atomic.Int64
 	fills, fillMicros, fused                              atomic.Int64
+	trips                                                 pg.RoundTrips
 }
 
 // Stats are figures since the server was made, except Parked.
@@ -106,6 +107,8 @@ type Stats struct {
 	// Fills counts pops that waited for a fuller batch, FillTime how long they did in all.
 	Fills    int64
 	FillTime time.Duration
+	// RoundTrips are the claims in the database, by duration.
+	RoundTrips pg.RoundTripCounts
 }
 
 // New returns a server that claims through db, wakes from gates and takes slots of the Pop and Ack lanes.
@@ -164,6 +167,7 @@ func (s *Server) Stats() Stats {
 
 		Undecryptable: s.counts.sealed.Load(),
 		Shortened:     s.counts.shortened.Load(),
+		RoundTrips:    s.counts.trips.Load(),
 	}
 }
 

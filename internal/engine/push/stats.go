@@ -3,21 +3,15 @@ package push
 import (
 	"sync/atomic"
 	"time"
-)
 
-// flushBounds are the upper bounds of the flush round-trip histogram: from a commit without a disk to the statement
-// timeout.
-var flushBounds = [...]time.Duration{
-	250 * time.Microsecond, 500 * time.Microsecond, time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond,
-	10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond,
-	500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second, 30 * time.Second,
-}
+	"queenmq/internal/pg"
+)
 
 type counters struct {
 	requests, items, commits, segments, frames, duplicates atomic.Uint64
 	calls, failures, isolations, panics                    atomic.Uint64
 	nanos                                                  atomic.Int64
-	buckets                                                [len(flushBounds) + 1]atomic.Uint64
+	trips                                                  pg.RoundTrips
 }
 
 // flushed counts one call of the store that took d.
@@ -27,11 +21,7 @@ func (c *counters) flushed(d time.Duration, err error) {
 		c.failures.Add(1)
 	}
 	c.nanos.Add(int64(d))
-	i := 0
-	for i < len(flushBounds) && d > flushBounds[i] {
-		i++
-	}
-	c.buckets[i].Add(1)
+	c.trips.Add(d)
 }
 
 // Stats are the pusher's counters since its start. All grow.
@@ -47,25 +37,18 @@ type Stats struct {
 	Calls, Failures uint64
 	// Isolations counts bundles that were repeated segment by segment, Panics flushes that ended in one.
 	Isolations, Panics uint64
-	// RoundTripSum is the time spent in Calls. RoundTrips counts them by duration: RoundTrips[i] took at most
-	// RoundTripBounds[i] and more than the bound before; the last element has no bound.
-	RoundTripSum    time.Duration
-	RoundTripBounds []time.Duration
-	RoundTrips      []uint64
+	// RoundTripSum is the time spent in Calls, RoundTrips counts them by duration.
+	RoundTripSum time.Duration
+	RoundTrips   pg.RoundTripCounts
 }
 
 // Stats reads the counters. They are read one by one, so that sums may be off by what happens meanwhile.
 func (p *Pusher) Stats() Stats {
 	c := &p.counters
-	s := Stats{
+	return Stats{
 		Requests: c.requests.Load(), Items: c.items.Load(),
 		Commits: c.commits.Load(), Segments: c.segments.Load(), Frames: c.frames.Load(), Duplicates: c.duplicates.Load(),
 		Calls: c.calls.Load(), Failures: c.failures.Load(), Isolations: c.isolations.Load(), Panics: c.panics.Load(),
-		RoundTripSum: time.Duration(c.nanos.Load()), RoundTripBounds: flushBounds[:],
-		RoundTrips: make([]uint64, len(c.buckets)),
+		RoundTripSum: time.Duration(c.nanos.Load()), RoundTrips: c.trips.Load(),
 	}
-	for i := range c.buckets {
-		s.RoundTrips[i] = c.buckets[i].Load()
-	}
-	return s
 }

@@ -15,6 +15,8 @@ type CheckOut struct {
 	ring    *Ring
 	handles []handle
 	names   []string
+	// outcomes counts what became of the partitions.
+	outcomes [outcomeCount]uint16
 }
 
 // Take checks out the partitions that have waited longest, at most limit, and stops early when what they are known to have makes up
@@ -64,12 +66,13 @@ func (c *CheckOut) Names() []string {
 }
 
 // checkIn gives the i-th partition back. next decides what becomes of the entry; moved says that it was marked meanwhile.
-func (c *CheckOut) checkIn(i int, next func(sub *subring, position uint32, e *entry, moved bool)) {
+func (c *CheckOut) checkIn(i int, became outcome, next func(sub *subring, position uint32, e *entry, moved bool)) {
 	h := &c.handles[i]
 	if h.settled {
 		return
 	}
 	h.settled = true
+	c.outcomes[became]++
 	sub, position := c.ring.locate(h.index)
 	sub.mu.Lock()
 	e := &sub.entries[position]
@@ -89,7 +92,7 @@ func (c *CheckOut) checkIn(i int, next func(sub *subring, position uint32, e *en
 // Leased reports that this pop leased messages of the i-th partition for the given time. drained says that the batch ends at the
 // partition's head.
 func (c *CheckOut) Leased(i int, lease time.Duration, drained bool) {
-	c.checkIn(i, func(sub *subring, position uint32, e *entry, moved bool) {
+	c.checkIn(i, outcomeLeased, func(sub *subring, position uint32, e *entry, moved bool) {
 		if !moved {
 			e.count, e.drained = 0, drained
 		}
@@ -100,7 +103,7 @@ func (c *CheckOut) Leased(i int, lease time.Duration, drained bool) {
 // Consumed reports that this pop took messages of the i-th partition without a lease; there may be more.
 func (c *CheckOut) Consumed(i int, drained bool) {
 	window := c.ring.table.deferral.Load().Window
-	c.checkIn(i, func(sub *subring, position uint32, e *entry, moved bool) {
+	c.checkIn(i, outcomeConsumed, func(sub *subring, position uint32, e *entry, moved bool) {
 		if !moved {
 			e.count = 0
 		}
@@ -117,19 +120,19 @@ func (c *CheckOut) Consumed(i int, drained bool) {
 
 // HeldByOther reports that somebody else holds the i-th partition, for about wait.
 func (c *CheckOut) HeldByOther(i int, wait time.Duration) {
-	c.checkIn(i, func(sub *subring, position uint32, _ *entry, _ bool) { sub.time(position, c.ring.soon(wait)) })
+	c.checkIn(i, outcomeHeld, func(sub *subring, position uint32, _ *entry, _ bool) { sub.time(position, c.ring.soon(wait)) })
 }
 
 // Deferred reports that the messages of the i-th partition become visible after wait.
 func (c *CheckOut) Deferred(i int, wait time.Duration) {
-	c.checkIn(i, func(sub *subring, position uint32, _ *entry, _ bool) {
+	c.checkIn(i, outcomeDeferred, func(sub *subring, position uint32, _ *entry, _ bool) {
 		sub.time(position, c.ring.list.now()+int64(max(wait, 0)))
 	})
 }
 
 // Empty reports that the database has nothing pending in the i-th partition. A mark that came meanwhile wins.
 func (c *CheckOut) Empty(i int) {
-	c.checkIn(i, func(sub *subring, position uint32, e *entry, moved bool) {
+	c.checkIn(i, outcomeEmpty, func(sub *subring, position uint32, e *entry, moved bool) {
 		if moved {
 			sub.link(position, false)
 			return
@@ -140,7 +143,7 @@ func (c *CheckOut) Empty(i int) {
 
 // NotReached reports that the claim ended before the i-th partition, which is the next to be served.
 func (c *CheckOut) NotReached(i int) {
-	c.checkIn(i, func(sub *subring, position uint32, _ *entry, _ bool) { sub.link(position, true) })
+	c.checkIn(i, outcomeNotReached, func(sub *subring, position uint32, _ *entry, _ bool) { sub.link(position, true) })
 }
 
 // Pause leaves the named partition alone for a while, because a claim of it failed.
@@ -156,9 +159,10 @@ func (c *CheckOut) Pause(name string, wait time.Duration) {
 // fail must not be the first thing that the next one meets. It wakes pops for what the ring still has.
 func (c *CheckOut) Return() {
 	for i := range c.handles {
-		c.checkIn(i, func(sub *subring, position uint32, _ *entry, _ bool) { sub.link(position, false) })
+		c.checkIn(i, outcomeReturned, func(sub *subring, position uint32, _ *entry, _ bool) { sub.link(position, false) })
 	}
 	if c.ring != nil {
+		c.trace()
 		c.ring.crowd.wake()
 	}
 }

@@ -32,7 +32,9 @@ type HotConfig struct {
 	// RingsPerMinute is how many rings one tenant may make in a minute; beyond it its new groups are served by searching the
 	// database. Default 10,000.
 	RingsPerMinute int
-	// Log takes tenants that exceed it. Nil drops it.
+	// Trace logs every claim, walk and change of rings: a line for each claim, to find out why a message was late.
+	Trace bool
+	// Log takes tenants that exceed RingsPerMinute, and the trace. Nil drops it.
 	Log *slog.Logger
 }
 
@@ -151,6 +153,7 @@ func (l *HotList) create(key queueKey, group string) *Ring {
 	}
 	r := newRing(l, t, key, group)
 	t.addLocked(r)
+	r.trace("ring made")
 	return r
 }
 
@@ -255,6 +258,7 @@ func (l *HotList) rings() []*Ring {
 
 // dropLocked takes a ring out of its table. The caller holds the mutex.
 func (l *HotList) dropLocked(t *table, r *Ring) {
+	r.trace("ring dropped")
 	t.removeLocked(r)
 	r.dropped.Store(true)
 	r.crowd.disperse()

@@ -1,6 +1,7 @@
 package ready
 
 import (
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -38,6 +39,8 @@ type Walk struct {
 	begun int64
 	// forced says that the walk answers a request for one.
 	forced bool
+	// pending and found count what the database has and what of it was not known.
+	pending, found int
 }
 
 // NeedsWalk tells whether the ring must be reseeded before it can be said to be empty.
@@ -87,14 +90,16 @@ func (r *Ring) BeginWalk() (walk *Walk, busy <-chan struct{}) {
 
 // Page notes one page of pending partitions; last is the id of its last one.
 func (w *Walk) Page(names []string, last uuid.UUID) {
-	now, became := w.ring.list.now(), false
+	now, found := w.ring.list.now(), 0
 	for _, name := range names {
 		if w.ring.reseed(w.ring.table.intern(name), now) {
-			became = true
+			found++
 		}
 	}
 	w.After = last
-	if became {
+	w.pending += len(names)
+	w.found += found
+	if found > 0 {
 		w.ring.crowd.wake()
 	}
 }
@@ -102,6 +107,8 @@ func (w *Walk) Page(names []string, last uuid.UUID) {
 // End ends the step. complete says that the last page was seen; failed that the walk has to be done again.
 func (w *Walk) End(complete, failed bool) {
 	own := &w.ring.walks
+	defer w.ring.trace("walk", slog.Duration("window", w.Window), slog.Int("pending", w.pending), slog.Int("found", w.found),
+		slog.Bool("complete", complete), slog.Bool("failed", failed))
 	own.mu.Lock()
 	defer own.mu.Unlock()
 	close(own.running)
