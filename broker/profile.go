@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
+	"runtime"
 
 	"queenmq/internal/telemetry"
 )
@@ -23,8 +25,46 @@ func (b *Broker) newProfileServer(ctx context.Context) (*http.Server, net.Listen
 	b.log.WarnContext(ctx, "profiles are served without authentication to everybody on this machine",
 		slog.String("setting", "QUEEN_PPROF_ADDR"), slog.String("address", listener.Addr().String()))
 	server := &http.Server{
-		Handler: telemetry.NewProfileHandler(), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		Handler: newProfileHandler(), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: telemetry.ServerErrorLog(b.log),
 	}
 	return server, listener, nil
+}
+
+// mutexProfileFraction reports one in so many contentions, and blockProfileRate one blocking event for so many nanoseconds blocked:
+// both cost less than a thousandth of a processor.
+const (
+	mutexProfileFraction = 100
+	blockProfileRate     = 1_000_000
+)
+
+// newProfileHandler serves the profiles of the process below /debug/pprof/, as net/http/pprof does, and turns on the profiles of mutexes
+// and of blocking, which are those of the whole process. Profiles name functions and command-line arguments and hold no messages; whoever
+// reads them can slow the process down, so that the handler belongs on a listener of its own, on the loopback interface. A request whose
+// Host is no loopback address is refused: a page in a browser on this machine must not reach it under a name of its own.
+func newProfileHandler() http.Handler {
+	runtime.SetMutexProfileFraction(mutexProfileFraction)
+	runtime.SetBlockProfileRate(blockProfileRate)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isLoopback(r.Host) {
+			http.Error(w, "profiles are served under a loopback address only", http.StatusForbidden)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// isLoopback tells whether the host of host or host:port is this machine, by address or as localhost.
+func isLoopback(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = host
+	}
+	return name == "localhost" || net.ParseIP(name).IsLoopback()
 }
