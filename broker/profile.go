@@ -52,7 +52,7 @@ func newProfileHandler() http.Handler {
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isLoopback(r.Host) {
+		if !isLoopback(hostOf(r.Host)) {
 			http.Error(w, "profiles are served under a loopback address only", http.StatusForbidden)
 			return
 		}
@@ -60,11 +60,10 @@ func newProfileHandler() http.Handler {
 	})
 }
 
-// isLoopback tells whether the host of host or host:port is this machine, by address or as localhost.
-func isLoopback(host string) bool {
-	name, _, err := net.SplitHostPort(host)
-	if err != nil {
-		name = host
+// hostOf is the host of host or host:port.
+func hostOf(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
 	}
-	return name == "localhost" || net.ParseIP(name).IsLoopback()
+	return address
 }
