@@ -259,6 +259,22 @@ func (l *lived) streams(t *testing.T) {
 	state := l.do("POST", "/streams/v1/state/get", fmt.Sprintf(`{"query_id":%q,"partition_id":%q,"keys":[],"key_prefix":"k\u001f","ripe_at_or_before":5}`, query["query_id"], popped["partitionId"]), 200)
 	require.Len(t, state["rows"], 1)
 	require.Equal(t, "k\x1f1", state["rows"].([]any)[0].(map[string]any)["key"])
+	// A cycle that was computed from other state is refused as a whole; one that expects what is stored goes through.
+	expecting := func(value string) map[string]any {
+		return l.do("POST", "/streams/v1/cycle", fmt.Sprintf(`{"query_id":%q,"partition_id":%q,"if_state":[{"key":"k\u001f1","value":%s},{"key":"absent","value":null}],
+			"state_ops":[{"type":"upsert","key":"k\u001f1","value":{"windowEnd":5,"sum":4}}],"push_items":[],"ack":null}`, query["query_id"], popped["partitionId"], value), 200)
+	}
+	require.Contains(t, expecting(`{"windowEnd":5,"sum":2}`)["error"], "state changed")
+	require.Contains(t, expecting(`null`)["error"], "state changed")
+	require.Equal(t, true, expecting(`{"sum":3,"windowEnd":5}`)["success"])
+	require.Contains(t, expecting(`{"windowEnd":5,"sum":3}`)["error"], "state changed")
+	ripe := l.do("POST", "/streams/v1/state/ripe", fmt.Sprintf(`{"query_id":%q,"consumer_group":"rate"}`, query["query_id"]), 200)
+	require.Len(t, ripe["partitions"], 1)
+	require.Equal(t, popped["partitionId"], ripe["partitions"].([]any)[0].(map[string]any)["partition_id"])
+	busy := l.do("POST", "/streams/v1/state/ripe", fmt.Sprintf(`{"query_id":%q,"consumer_group":"rate","idle_ms":3600000}`, query["query_id"]), 200)
+	require.Empty(t, busy["partitions"], "it was written to within the hour")
+	unread := l.do("POST", "/streams/v1/state/ripe", fmt.Sprintf(`{"query_id":%q,"consumer_group":"other"}`, query["query_id"]), 200)
+	require.Empty(t, unread["partitions"], "this group has not read it")
 	answer := call(t, l.Server, "GET", "/api/v1/pop/queue/stream.out?consumerGroup=s", "")
 	require.Len(t, read[popAnswer](t, answer, 200).Messages, 2)
 	require.Contains(t, answer.body, `"data":{"a": 1.50}`)

@@ -257,6 +257,10 @@ func (f *emptyBroker) StreamState(context.Context, uuid.UUID, json.RawMessage) (
 	return f.raw()
 }
 
+func (f *emptyBroker) StreamRipe(context.Context, uuid.UUID, json.RawMessage) (json.RawMessage, error) {
+	return f.raw()
+}
+
 func (f *emptyBroker) QueueOptionsOf(context.Context, uuid.UUID, string) (json.RawMessage, error) {
 	return f.raw()
 }

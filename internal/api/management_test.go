@@ -134,6 +134,11 @@ func TestManagementScenarios(t *testing.T) {
 		{name: "RegisterNeedsSource", method: "POST", path: "/streams/v1/queries", body: `{"name":"n"}`, status: 400, contains: []string{`"error":"source_queue is required"`}},
 		{name: "RegisterNeedsHash", method: "POST", path: "/streams/v1/queries", body: `{"name":"n","sourceQueue":"s","sink_queue":null}`, status: 400, contains: []string{`"error":"config_hash is required"`}},
 		{name: "RegisterMismatch", method: "POST", path: "/streams/v1/queries", body: `{"name":"n","source_queue":"s","config_hash":"h"}`, world: answering(`{"success":false,"error":"config_hash mismatch: x"}`), status: 409, contains: []string{"config_hash mismatch", `"code":"config_mismatch"`}},
+		{name: "RipeNeedsQuery", method: "POST", path: "/streams/v1/state/ripe", body: `{}`, status: 400, contains: []string{`query_id is required`}},
+		{name: "RipeBadQuery", method: "POST", path: "/streams/v1/state/ripe", body: `{"query_id":"x"}`, status: 400, contains: []string{`query_id must be a UUID`}},
+		{name: "RipeNegativeGrace", method: "POST", path: "/streams/v1/state/ripe", body: `{"query_id":"` + messageID.String() + `","grace_ms":-1}`, status: 400, contains: []string{`grace_ms must be`}},
+		{name: "RipeLimit", method: "POST", path: "/streams/v1/state/ripe", body: `{"query_id":"` + messageID.String() + `","limit":1001}`, status: 400, contains: []string{`limit must be`}},
+		{name: "CycleBadExpectation", method: "POST", path: "/streams/v1/cycle", body: `{"query_id":"` + messageID.String() + `","partition_id":"` + partitionID.String() + `","if_state":[1]}`, status: 400, contains: []string{`if_state`}},
 		{name: "StateNotObject", method: "POST", path: "/streams/v1/state/get", body: `[]`, status: 400, contains: []string{`"error":"request body must be a JSON object"`}},
 		{name: "StateNeedsIDs", method: "POST", path: "/streams/v1/state/get", body: `{}`, status: 400, contains: []string{`"success":false,"error":"query_id and partition_id are required"`, `"rows":[]`}},
 		{name: "StateBadKeys", method: "POST", path: "/streams/v1/state/get", body: `{"query_id":"` + messageID.String() + `","partition_id":"` + partitionID.String() + `","keys":[1]}`, status: 400},
@@ -348,6 +353,7 @@ func TestEveryHandlerPassesOnThatTheDatabaseIsAway(t *testing.T) {
 		"/api/v1/system/maintenance/pop": `{"enabled":true}`,
 		"/streams/v1/queries":            `{"name":"n","source_queue":"s","config_hash":"h"}`,
 		"/streams/v1/state/get":          `{"query_id":"` + messageID.String() + `","partition_id":"` + partitionID.String() + `"}`,
+		"/streams/v1/state/ripe":         `{"query_id":"` + messageID.String() + `"}`,
 		"/streams/v1/cycle":              `{"query_id":"` + messageID.String() + `","partition_id":"` + partitionID.String() + `"}`,
 	}
 	// These answer from memory, or have a test of their own.

@@ -133,6 +133,7 @@ var routes = []route{
 
 	{method: "POST", path: "/streams/v1/queries", access: accessReadWrite, handler: (*Server).registerStream, failed: "register failed", body: shapeRegister, answer: shapeRegistered, summary: "Register a streaming query."},
 	{method: "POST", path: "/streams/v1/state/get", access: accessReadOnly, handler: (*Server).streamState, failed: "state get failed", body: shapeStateGet, answer: shapeState, summary: "Read the state rows of a streaming query for one partition."},
+	{method: "POST", path: "/streams/v1/state/ripe", access: accessReadOnly, handler: (*Server).streamRipe, failed: "ripe partitions failed", body: shapeRipeAsk, answer: shapeRipe, summary: "List the idle partitions of a streaming query whose windows have ended."},
 	{method: "POST", path: "/streams/v1/cycle", access: accessReadWrite, handler: (*Server).streamCycle, failed: "cycle failed", body: shapeCycle, answer: shapeCycled, summary: "Commit state, sink pushes and source ack of a streaming query together."},
 
 	{method: "GET", path: "/auth/me", access: accessPublic, handler: (*Server).me, answer: shapeIdentity, summary: "Say who the dashboard acts as."},

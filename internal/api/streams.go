@@ -149,6 +149,79 @@ func (s *Server) streamState(w http.ResponseWriter, r *http.Request) error {
 	return relay(w)(s.deps.Store.StreamState(r.Context(), tenantOf(r), element))
 }
 
+// streamRipe lists idle partitions whose windows have ended, for runners that close them.
+func (s *Server) streamRipe(w http.ResponseWriter, r *http.Request) error {
+	body, err := s.readBody(w, r, nil)
+	if err != nil {
+		return err
+	}
+	members, err := requiredObject(body)
+	if err != nil {
+		return err
+	}
+	var request struct {
+		Query uuid.UUID `json:"query_id"`
+		Group string    `json:"consumer_group"`
+		Grace float64   `json:"grace_ms"`
+		Idle  float64   `json:"idle_ms"`
+		Limit int64     `json:"limit"`
+	}
+	if request.Query, err = uuidMember(members, "query_id"); err != nil {
+		return err
+	}
+	if request.Group, err = stringMember(members, "consumer_group"); err != nil {
+		return err
+	}
+	if fault := nameFault(request.Group); fault != "" {
+		return newError(codeInvalidName, "consumer_group "+fault)
+	}
+	for _, span := range []struct {
+		name string
+		into *float64
+	}{{"grace_ms", &request.Grace}, {"idle_ms", &request.Idle}} {
+		if raw, ok := present(members, span.name); ok {
+			if err := jsonv2.Unmarshal(raw, span.into); err != nil || *span.into < 0 || *span.into > maxRipeSpanMs {
+				return newError(codeBadBody, fmt.Sprintf("bad body: %s must be a number of milliseconds from 0 to %d", span.name, int64(maxRipeSpanMs)))
+			}
+		}
+	}
+	limit, err := integerMember(members, "limit")
+	if err != nil {
+		return err
+	}
+	request.Limit = 100
+	if limit != nil {
+		request.Limit = *limit
+	}
+	if request.Limit < 1 || request.Limit > 1000 {
+		return newError(codeBadBody, "bad body: limit must be from 1 to 1000")
+	}
+	element, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	return relay(w)(s.deps.Store.StreamRipe(r.Context(), tenantOf(r), element))
+}
+
+// maxRipeSpanMs is ten years: more is a mistake, and far more would overflow the database's intervals.
+const maxRipeSpanMs = 10 * 366 * 24 * 3600 * 1000
+
+// uuidMember reads a required UUID.
+func uuidMember(members map[string]jsontext.Value, name string) (uuid.UUID, error) {
+	text, err := stringMember(members, name)
+	if err != nil {
+		return uuid.Nil, err
+	}
+	if text == "" {
+		return uuid.Nil, newError(codeBadBody, name+" is required")
+	}
+	id, ok := parseUUID(text)
+	if !ok {
+		return uuid.Nil, newError(codeBadBody, "bad body: "+name+" must be a UUID")
+	}
+	return id, nil
+}
+
 // streamCycle commits one cycle. A cycle that was rolled back is answered 200 with success:false, which runners read.
 func (s *Server) streamCycle(w http.ResponseWriter, r *http.Request) error {
 	body, err := s.readBody(w, r, nil)
@@ -180,16 +253,9 @@ func decodeCycle(members map[string]jsontext.Value) (stream.Cycle, error) {
 		name string
 		into *uuid.UUID
 	}{{"query_id", &cycle.QueryID}, {"partition_id", &cycle.PartitionID}} {
-		text, err := stringMember(members, id.name)
-		if err != nil {
+		var err error
+		if *id.into, err = uuidMember(members, id.name); err != nil {
 			return cycle, err
-		}
-		if text == "" {
-			return cycle, newError(codeBadBody, id.name+" is required")
-		}
-		var ok bool
-		if *id.into, ok = parseUUID(text); !ok {
-			return cycle, newError(codeBadBody, "bad body: "+id.name+" must be a UUID")
 		}
 	}
 	var err error
@@ -205,6 +271,22 @@ func decodeCycle(members map[string]jsontext.Value) (stream.Cycle, error) {
 	}
 	if len(operations) > 0 {
 		cycle.StateOps = json.RawMessage(members["state_ops"])
+	}
+	expected, err := arrayMember(members, "if_state")
+	if err != nil {
+		return cycle, err
+	}
+	for i, element := range expected {
+		inner, err := decodeObject(element)
+		if err == nil {
+			_, err = stringMember(inner, "key")
+		}
+		if err != nil {
+			return cycle, newError(codeBadBody, fmt.Sprintf("bad body: if_state element %d must be an object with a key", i))
+		}
+	}
+	if len(expected) > 0 {
+		cycle.IfState = json.RawMessage(members["if_state"])
 	}
 	elements, err := arrayMember(members, "push_items")
 	if err != nil {

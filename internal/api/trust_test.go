@@ -173,7 +173,7 @@ func TestLevelsOfTheRouteTableAreThoseOfTheContract(t *testing.T) {
 			want = accessPublic
 		case path == "/api/v1/push":
 			want = accessWriteOnly
-		case path == "/streams/v1/state/get":
+		case path == "/streams/v1/state/get", path == "/streams/v1/state/ripe":
 			want = accessReadOnly
 		case r.method == "GET" && !strings.HasPrefix(path, "/api/v1/pop"):
 			want = accessReadOnly

@@ -127,6 +127,12 @@ func (db *DB) StreamState(ctx context.Context, tenant uuid.UUID, request json.Ra
 		`SELECT queen.streams_state_get_v1(jsonb_build_array($1::jsonb || '{"idx":0}'), $2::uuid) #> '{0,result}'`, string(request), uuidArgument(tenant))
 }
 
+// StreamRipe lists the partitions of a streaming query with windows that nobody is going to close, as streams_ripe_v1 describes
+// it. A query of another tenant has none.
+func (db *DB) StreamRipe(ctx context.Context, tenant uuid.UUID, request json.RawMessage) (json.RawMessage, error) {
+	return db.manage(ctx, "list idle streaming partitions", `SELECT queen.streams_ripe_v1($1::jsonb, $2::uuid)`, string(request), uuidArgument(tenant))
+}
+
 // Leases returns {"leases":[…],"total","abandoned","pagination"}.
 func (db *DB) Leases(ctx context.Context, tenant uuid.UUID, l LeaseFilter) (json.RawMessage, error) {
 	f := tenantFilter(tenant).limited(l.Limit, l.Offset)

@@ -16,6 +16,9 @@ type StreamCycle struct {
 	Tenant, QueryID, PartitionID uuid.UUID
 	// Group is the source's consumer group; "" is QueueModeGroup. Worker is the lease that the source batch is held under.
 	Group, Worker string
+	// IfState is a JSON array of {"key","value"}: the cycle is refused unless these rows have these values (null: do not exist).
+	// nil expects nothing.
+	IfState json.RawMessage
 	// StateOps is a JSON array of {"type","key","value"}; nil is none.
 	StateOps json.RawMessage
 	// Sinks has one segment per (queue, partition).
@@ -69,6 +72,7 @@ type (
 		Group        string           `json:"consumer_group"`
 		Worker       string           `json:"worker"`
 		ReleaseLease bool             `json:"release_lease"`
+		IfState      json.RawMessage  `json:"if_state,omitempty"`
 		StateOps     json.RawMessage  `json:"state_ops,omitempty"`
 		Sinks        []streamSinkJSON `json:"sink_segments"`
 		Ack          *streamAckJSON   `json:"ack"`
@@ -113,7 +117,7 @@ type (
 func (db *DB) StreamsCycle(ctx context.Context, c StreamCycle) (StreamCycleResult, error) {
 	element := streamCycleJSON{
 		Tenant: c.Tenant, QueryID: c.QueryID, PartitionID: c.PartitionID, Group: c.Group, Worker: c.Worker, ReleaseLease: !c.KeepLease,
-		StateOps: c.StateOps, Sinks: make([]streamSinkJSON, len(c.Sinks)),
+		IfState: c.IfState, StateOps: c.StateOps, Sinks: make([]streamSinkJSON, len(c.Sinks)),
 	}
 	for i, s := range c.Sinks {
 		sink := streamSinkJSON{

@@ -187,9 +187,35 @@ BEGIN
     RETURN jsonb_build_object('success', TRUE, 'count', v_count, 'lease_released', v_done, 'dlq', FALSE);
 END $$;
 
+-- log_streams_expect_v1: refuse a cycle that was computed from state which is no longer the stored one.
+--   p_expected  [{"key","value"}]: each row must have exactly this value; null or absent: there must be no such row
+-- Raises "state changed: …" naming the first key that differs. Two runners may compute from the same state, one of them without a
+-- lease (an idle flush): the one that commits second is refused here and reads again.
+-- Locks: none; the caller holds the advisory lock of the state shard. Called by: log_streams_cycle_v1.
+CREATE OR REPLACE FUNCTION queen.log_streams_expect_v1(p_query_id UUID, p_partition_id UUID, p_expected JSONB)
+RETURNS VOID
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_key TEXT;
+BEGIN
+    IF p_expected IS NULL OR jsonb_typeof(p_expected) <> 'array' THEN
+        RETURN;
+    END IF;
+    SELECT COALESCE(e.v ->> 'key', '') INTO v_key
+      FROM jsonb_array_elements(p_expected) WITH ORDINALITY AS e (v, ord)
+      LEFT JOIN queen_streams.state s ON s.query_id = p_query_id AND s.partition_id = p_partition_id AND s.key = e.v ->> 'key'
+     WHERE s.value IS DISTINCT FROM NULLIF(e.v -> 'value', 'null'::jsonb)
+     ORDER BY e.ord LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'state changed: key "%" is not as the cycle expects it; read the state again', v_key USING ERRCODE = 'QU004';
+    END IF;
+END $$;
+
 -- log_streams_cycle_v1: commit cycles of streaming queries.
 --   p_requests  [{"idx"|"index","tenant"?,"query_id","partition_id","consumer_group"?,"worker","release_lease"?=true,
---                 "state_ops"?,"sink_segments"?,"ack"?:{"ok"?=true,"count"?=0}|null}]; an empty group is __QUEUE_MODE__
+--                 "if_state"?,"state_ops"?,"sink_segments"?,"ack"?:{"ok"?=true,"count"?=0}|null}]; an empty group is
+--                __QUEUE_MODE__; if_state is what log_streams_expect_v1 checks before anything is written
 -- Pass ONE element per call: with several, the consumer lock of one precedes the partition locks of the next, against the global
 -- order.
 -- Returns [{"idx","result":{"success","query_id","partition_id","queueName","state_ops_applied","push_results","ack_result"}}].
@@ -241,6 +267,7 @@ BEGIN
             END IF;
 
             PERFORM pg_advisory_xact_lock(hashtextextended(v_query::TEXT || ':' || v_pid::TEXT, 0));
+            PERFORM queen.log_streams_expect_v1(v_query, v_pid, v_el.v -> 'if_state');
             v_applied := queen.log_streams_state_v1(v_query, v_pid, v_el.v -> 'state_ops');
             v_pushed := queen.log_streams_push_v1(v_tenant, v_el.v -> 'sink_segments');
             v_acked := NULL;
@@ -271,6 +298,7 @@ BEGIN
     RETURN v_results;
 END $$;
 
+GRANT EXECUTE ON FUNCTION queen.log_streams_expect_v1(UUID, UUID, JSONB) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_streams_state_v1(UUID, UUID, JSONB) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_streams_push_v1(UUID, JSONB) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_streams_ack_v1(UUID, TEXT, TEXT, BOOLEAN, BOOLEAN, BIGINT) TO PUBLIC;

@@ -58,3 +58,50 @@ BEGIN
 END $$;
 
 GRANT EXECUTE ON FUNCTION queen.streams_state_get_v1(JSONB, UUID) TO PUBLIC;
+
+-- streams_ripe_v1: the partitions of a query whose open windows nobody is going to close, because nothing arrives any more.
+--   p_request  {"query_id","consumer_group"?,"grace_ms"?=0,"idle_ms"?=0,"limit"?=100 (1..1000)}; an empty group is __QUEUE_MODE__
+--   p_tenant   a query of another tenant has none
+-- A partition is listed when one of its rows has a numeric value.windowEnd (epoch ms) that lies grace_ms or more before now, nothing
+-- was written to it for idle_ms, no live lease of the group is on it and the group has read all of it.
+-- Returns {"success":true,"now":epoch ms of the database,"partitions":[{"partition_id","partition","windowEnd"}]}, earliest end first,
+-- with the earliest end of each partition. The cost follows the number of state rows of the query.
+-- Locks: none. Called by: pg.StreamRipe.
+CREATE OR REPLACE FUNCTION queen.streams_ripe_v1(
+    p_request JSONB, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
+RETURNS JSONB
+LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_custom_plan
+AS $$
+DECLARE
+    v_query UUID := (p_request ->> 'query_id')::UUID;
+    v_group TEXT := COALESCE(NULLIF(p_request ->> 'consumer_group', ''), '__QUEUE_MODE__');
+    v_now   TIMESTAMPTZ := clock_timestamp();
+    v_idle  TIMESTAMPTZ := v_now - GREATEST(COALESCE((p_request ->> 'idle_ms')::FLOAT8, 0), 0) * INTERVAL '1 millisecond';
+    v_ms    BIGINT := floor(extract(epoch FROM v_now) * 1000)::BIGINT;
+    v_ripe  NUMERIC := v_ms - GREATEST(COALESCE((p_request ->> 'grace_ms')::NUMERIC, 0), 0);
+    v_limit INT := LEAST(GREATEST(COALESCE((p_request ->> 'limit')::INT, 100), 1), 1000);
+    v_rows  JSONB;
+BEGIN
+    SELECT COALESCE(jsonb_agg(jsonb_build_object('partition_id', r.partition_id, 'partition', r.name, 'windowEnd', r.window_end)
+                              ORDER BY r.window_end, r.partition_id), '[]'::JSONB)
+      INTO v_rows
+      FROM (SELECT w.partition_id, lp.name, w.window_end
+              FROM (SELECT t.partition_id,
+                           min(CASE WHEN jsonb_typeof(t.value -> 'windowEnd') = 'number'
+                                    THEN (t.value ->> 'windowEnd')::NUMERIC END) AS window_end
+                      FROM queen_streams.queries s
+                      JOIN queen_streams.state t ON t.query_id = s.id
+                     WHERE s.id = v_query AND s.tenant_id = p_tenant
+                     GROUP BY t.partition_id) w
+              JOIN queen.log_partitions lp ON lp.id = w.partition_id
+              LEFT JOIN queen.log_consumers c ON c.partition_id = w.partition_id AND c.consumer_group = v_group
+             WHERE w.window_end <= v_ripe AND (lp.last_write_at IS NULL OR lp.last_write_at <= v_idle)
+               AND COALESCE(c.committed, -1) >= lp.last_offset
+               AND (c.worker_id IS NULL OR c.lease_expires_at IS NULL OR c.lease_expires_at < v_now)
+             ORDER BY w.window_end, w.partition_id
+             LIMIT v_limit) r;
+    RETURN jsonb_build_object('success', TRUE, 'now', v_ms, 'partitions', v_rows);
+END $$;
+
+GRANT EXECUTE ON FUNCTION queen.streams_ripe_v1(JSONB, UUID) TO PUBLIC;

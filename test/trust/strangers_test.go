@@ -34,6 +34,7 @@ var bodies = map[string]string{
 	"POST /internal/api/notify":       `{"queue":"{queue}","partition":"{partition}"}`,
 	"POST /streams/v1/queries":        `{"name":"{query}","source_queue":"{queue}","config_hash":"another"}`,
 	"POST /streams/v1/state/get":      `{"query_id":"{queryId}","partition_id":"{partitionId}","keys":["k"]}`,
+	"POST /streams/v1/state/ripe":     `{"query_id":"{queryId}","consumer_group":"{group}"}`,
 	"POST /streams/v1/cycle":          `{"query_id":"{queryId}","partition_id":"{partitionId}","consumer_group":"{group}","state_ops":[{"type":"upsert","key":"k","value":2}],"ack":{"leaseId":"{leaseId}","transactionId":"{transactionId}"}}`,
 	"POST /api/v1/dlq/{id}/replay":    `{}`,
 	"POST /api/v1/stats/refresh":      ``,

@@ -23,6 +23,8 @@ type Cycle struct {
 	QueryID, PartitionID uuid.UUID
 	// Group is the source's consumer group; "" means none.
 	Group string
+	// IfState is a JSON array of {"key","value"} that the state must agree with; nil expects nothing.
+	IfState json.RawMessage
 	// StateOps is a JSON array of state operations; nil is none.
 	StateOps json.RawMessage
 	// Items are the messages for the sinks. Of items with one transaction id in one partition the first counts.
@@ -120,7 +122,7 @@ func (s *Server) commit(ctx context.Context, tenant uuid.UUID, c Cycle, sinks []
 	defer slot.Release()
 	request := pg.StreamCycle{
 		Tenant: tenant, QueryID: c.QueryID, PartitionID: c.PartitionID, Group: c.Group, Worker: c.Worker,
-		StateOps: c.StateOps, Sinks: sinks, Ack: c.Ack, KeepLease: c.KeepLease,
+		IfState: c.IfState, StateOps: c.StateOps, Sinks: sinks, Ack: c.Ack, KeepLease: c.KeepLease,
 	}
 	result, err := s.db.StreamsCycle(ctx, request)
 	if errors.Is(err, pg.ErrVanished) {
