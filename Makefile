@@ -10,7 +10,7 @@ BUILDVCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo auto || echo fals
 TOOL := go tool -modfile=tools/go.mod
 FUZZTIME ?= 30s
 
-.PHONY: run quickstart build test check lint vulncheck fuzz bench bench-quick bench-peers clean
+.PHONY: run quickstart build test dashboard dashboard-check screenshots check lint vulncheck fuzz bench bench-quick bench-peers clean
 
 ## run: install what is missing, build, and serve on port 6632
 run:
@@ -30,7 +30,27 @@ build:
 test:
 	@tools/setup.sh test
 	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory dashboard-check
 	go test -race -shuffle=on -timeout 9m ./...
+
+## dashboard: build the console from dashboard/src into dashboard/dist, which is committed
+dashboard: dashboard/node_modules/.package-lock.json
+	cd dashboard && npm run --silent build
+
+## dashboard-check: types, unit tests, and that dashboard/dist is what dashboard/src makes
+dashboard-check: dashboard/node_modules/.package-lock.json
+	cd dashboard && npm run --silent check && npm run --silent test
+	@built=$$(mktemp -d) && cd dashboard && npx vite build --outDir "$$built" --emptyOutDir --logLevel warn && node build/size.mjs "$$built" && \
+	{ diff -r "$$built" dist || { echo "dashboard/dist is not what dashboard/src makes: run make dashboard and commit it"; rm -rf "$$built"; exit 1; }; }; \
+	rm -rf "$$built"
+
+## screenshots: the pictures of docs/screenshots, made by the test that drives the console
+screenshots: dashboard/node_modules/.package-lock.json
+	QUEEN_SCREENSHOTS=$(CURDIR)/docs/screenshots go test -count=1 ./test/dashboard
+
+dashboard/node_modules/.package-lock.json: dashboard/package-lock.json
+	cd dashboard && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error
+	@touch $@
 
 ## check: formatting, vet, staticcheck
 check:
@@ -71,4 +91,4 @@ bench-peers:
 	cd bench/peers && go run . && go run . -payload order
 
 clean:
-	rm -rf bin
+	rm -rf bin dashboard/node_modules

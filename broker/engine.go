@@ -146,6 +146,7 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 			return db.ClusterMetrics(ctx, b.cfg.Tenancy.LabelsMetrics())
 		},
 		Upkeep:   func() api.UpkeepFigures { return loops.figures(flags) },
+		Page:     consolePage,
 		Registry: telemetry.NewRegistry(),
 	})
 	return &engine{gates: gates, pusher: pusher, dedup: cache, popper: popper, acker: acker, flags: flags, loops: loops, handler: handler, neighbours: neighbours, buffer: kept}, nil

@@ -2,7 +2,7 @@
 # Installs what the Makefile's targets need and this machine lacks.
 #
 #   setup.sh run    PostgreSQL's server programs, for the private database of a broker without one
-#   setup.sh test   also a C compiler for the race detector and the plpgsql checker
+#   setup.sh test   also a C compiler for the race detector, the plpgsql checker, and Node, npm and a browser for the console
 #   setup.sh peers  as run, and the other queues that bench/peers compares with; none is started as a service
 #
 # As root on Debian and its relatives it installs through apt-get; elsewhere it says in one line what to install.
@@ -34,6 +34,11 @@ has_extension() {
 
 # The race detector links C code.
 can_race() { command -v gcc >/dev/null && [ -e /usr/include/stdlib.h ]; }
+
+# The console is built with Node 20 or newer.
+has_node() { command -v npm >/dev/null && command -v node >/dev/null && [ "$(node --version | sed 's/^v\([0-9]*\).*/\1/')" -ge 20 ]; }
+
+has_browser() { [ -n "${CHROMIUM:-}" ] || command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; }
 
 can_install() { [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; }
 
@@ -93,12 +98,17 @@ setup_test() {
 	server_bin >/dev/null || missing="$missing postgresql"
 	has_extension plpgsql_check || missing="$missing postgresql-plpgsql-check"
 	can_race || missing="$missing gcc libc6-dev"
+	has_node || missing="$missing nodejs npm"
+	has_browser || missing="$missing chromium"
 	[ -n "$missing" ] || return 0
 	if ! can_install; then
 		say "the tests need:$missing (package names of Debian; the checker is postgresql-NN-plpgsql-check). Install them and try again"
 		exit 1
 	fi
 	can_race || install gcc libc6-dev
+	has_node || install nodejs npm
+	has_node || { say "this system's Node is older than 20, which the console is built with: install a newer one"; exit 1; }
+	has_browser || install chromium
 	server_bin >/dev/null || install_server
 	has_extension plpgsql_check || install "postgresql-$("$(server_bin)/postgres" --version | sed -n 's/.*(PostgreSQL) \([0-9]*\).*/\1/p')-plpgsql-check"
 }

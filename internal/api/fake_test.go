@@ -123,7 +123,16 @@ func (f *world) DeleteQueue(_ context.Context, _ uuid.UUID, queue string) (json.
 }
 
 func (f *world) server() *Server {
-	s := New(Config{Version: "1.0.0", MaxBodyBytes: f.maxBody, StallTimeout: f.stall, MaxInflightBodyBytes: f.inflight, BodyWait: f.bodyWait, Log: f.log}, Deps{
+	s := New(Config{Version: "1.0.0", MaxBodyBytes: f.maxBody, StallTimeout: f.stall, MaxInflightBodyBytes: f.inflight, BodyWait: f.bodyWait, Log: f.log}, f.deps())
+	if f.pop != nil {
+		s.claim = f.pop
+	}
+	return s
+}
+
+// deps are the fakes in their places.
+func (f *world) deps() Deps {
+	return Deps{
 		Pusher: f, Popper: f, Acker: f, Transactor: f, Store: f, Ready: f.checks,
 		Browser: f, Replayer: f, Streamer: fakeStreamer{&f.emptyBroker}, Flags: f,
 		RefreshStats: func(context.Context) (json.RawMessage, error) { return f.raw() },
@@ -136,11 +145,7 @@ func (f *world) server() *Server {
 			defer f.mu.Unlock()
 			f.changed = append(f.changed, queue)
 		},
-	})
-	if f.pop != nil {
-		s.claim = f.pop
 	}
-	return s
 }
 
 // A batch is a fake result of a pop.

@@ -31,6 +31,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	found, allow := s.router.find(r, path)
 	if found == nil {
+		if page, ok := s.findPage(r, path); ok { // public: it holds nothing but the program
+			writePage(answer, r, page)
+			return
+		}
 		if _, err := s.admit(r, path, unroutedAccess(r, path)); err != nil {
 			s.fail(answer, r, "", err)
 			return

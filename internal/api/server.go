@@ -146,6 +146,8 @@ type Deps struct {
 	// metrics. Nil leaves their families out.
 	Cluster func(ctx context.Context) (pg.ClusterMetrics, error)
 	Upkeep  func() UpkeepFigures
+	// Page returns the file of the console for an escaped path that no route takes. Nil is no console.
+	Page func(path string) (PageFile, bool)
 	// Registry collects the metrics of /metrics/prometheus; the API registers its own families in it. Nil makes a new one.
 	Registry *prometheus.Registry
 }

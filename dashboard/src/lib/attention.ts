@@ -1,0 +1,137 @@
+// What needs a person, worst first, each with the place where it is looked into. Rules only: no reading, no drawing. An input that is not
+// known makes no finding, good or bad.
+import { href } from './address.svelte';
+import { count, duration, known } from './format';
+import type {
+  BrokerRow, CapacityAnswer, ErrorShape, GroupRow, LeasesAnswer, MaintenanceAnswer, PostgresAnswer, ReadyAnswer, RetentionAnswer, WorkerPoint,
+} from './shapes';
+import { groupTitle } from './shapes';
+
+export interface Finding {
+  id: string;
+  severity: 'bad' | 'warn';
+  title: string;
+  detail: string;
+  href: string;
+  /** What to do, as the text of the link. */
+  fix: string;
+}
+
+export interface Known {
+  ready?: ReadyAnswer;
+  groups?: readonly GroupRow[];
+  /** The lag of groups in earlier looks, oldest first, by group and queue. */
+  earlier?: ReadonlyMap<string, readonly number[]>;
+  abandoned?: LeasesAnswer;
+  capacity?: CapacityAnswer;
+  maintenance?: MaintenanceAnswer;
+  postgres?: PostgresAnswer;
+  brokers?: readonly BrokerRow[];
+  shapes?: readonly ErrorShape[];
+  retention?: RetentionAnswer;
+  /** The minutes of the last quarter of an hour. */
+  recent?: readonly WorkerPoint[];
+  statsAge?: number;
+}
+
+/** From these on, in seconds. */
+export const late = { lag: 300, veryLate: 3600, snapshot: 600, lockWait: 5, stats: 120 };
+
+export function groupKey(group: Pick<GroupRow, 'name' | 'queueName'>): string {
+  return JSON.stringify([group.queueName, group.name]);
+}
+
+export function findings(k: Known): Finding[] {
+  const found: Finding[] = [
+    ...system(k), ...postgres(k), ...capacity(k), ...groups(k), ...leases(k), ...deadLetters(k), ...deleted(k),
+  ];
+  return found.sort((a, b) => (a.severity === b.severity ? 0 : a.severity === 'bad' ? -1 : 1));
+}
+
+function* system({ ready, maintenance, brokers, statsAge, recent }: Known): Iterable<Finding> {
+  const at = href('system');
+  for (const [name, text] of Object.entries(ready?.checks ?? {})) {
+    if (text !== 'ok') yield { id: `check:${name}`, severity: 'bad', title: `Check “${name}” fails`, detail: text, href: at, fix: 'Look at the checks' };
+  }
+  if (maintenance?.maintenanceMode) yield { id: 'push-off', severity: 'bad', title: 'Pushes are in maintenance', detail: 'Messages are kept on the brokers’ disks and stored when it ends.', href: at, fix: 'Switch pushes on' };
+  if (maintenance?.popMaintenanceMode) yield { id: 'pop-off', severity: 'bad', title: 'Pops are switched off', detail: 'Every consumer gets an empty answer.', href: at, fix: 'Switch pops on' };
+  const kept = maintenance?.bufferStats;
+  if (maintenance && maintenance.bufferedMessages > 0) yield { id: 'buffer', severity: 'warn', title: `${count(maintenance.bufferedMessages)} messages wait in the file buffer`, detail: 'Accepted while the database was away; they are being stored.', href: at, fix: 'Look at the buffer' };
+  if (kept && kept.failedCount > 0) yield { id: 'buffer-failed', severity: 'bad', title: `${count(kept.failedCount)} buffered records could not be stored`, detail: 'They lie in the directory failed/ with the reason beside them.', href: at, fix: 'Look at the buffer' };
+  for (const broker of brokers ?? []) {
+    if (!broker.alive) yield { id: `broker:${broker.instance}`, severity: 'warn', title: `Broker ${broker.id} is gone`, detail: 'It stopped without saying so, within the last day.', href: at, fix: 'Look at the brokers' };
+  }
+  if (known(statsAge) && statsAge > late.stats) yield { id: 'stats', severity: 'warn', title: `Counters are ${duration(statsAge)} old`, detail: 'The loop that computes them has not finished; what you see may be out of date.', href: at, fix: 'Look at the loops' };
+  const errors = (recent ?? []).reduce((sum, point) => sum + point.dbErrors, 0);
+  if (errors > 0) yield { id: 'db-errors', severity: 'warn', title: `${count(errors)} database errors in 15 minutes`, detail: 'Statements that failed and were not repeated with success.', href: href('analytics'), fix: 'See when' };
+}
+
+function* postgres({ postgres: pg }: Known): Iterable<Finding> {
+  const oldest = pg?.oldestSnapshot;
+  if (oldest && known(oldest.ageSeconds) && oldest.ageSeconds > late.snapshot) {
+    yield {
+      id: 'snapshot', severity: 'bad', title: `A transaction has been open for ${duration(oldest.ageSeconds)}`,
+      detail: `Process ${oldest.pid} (${oldest.applicationName || 'no name'}, ${oldest.state ?? 'state unknown'}) keeps vacuum from freeing rows.`, href: href('system', { tab: 'database' }), fix: 'See what it runs',
+    };
+  }
+  for (const wait of pg?.lockWaits ?? []) {
+    if (known(wait.waitSeconds) && wait.waitSeconds > late.lockWait) {
+      yield { id: `lock:${wait.pid}`, severity: 'warn', title: `Process ${wait.pid} has waited ${duration(wait.waitSeconds)} for a lock`, detail: `Held by ${wait.blockedBy.join(', ') || 'unknown'}.`, href: href('system', { tab: 'database' }), fix: 'See who holds it' };
+    }
+  }
+}
+
+function* capacity({ capacity: answer }: Known): Iterable<Finding> {
+  for (const one of answer?.queues ?? []) {
+    const fix = 'Look at the queue';
+    if (one.full) yield { id: `full:${one.queue}`, severity: 'bad', title: `${one.queue} is full`, detail: `${count(one.queueDepth)} of ${count(one.maxSize)}: pushes are refused.`, href: href('queue', { name: one.queue, tab: 'groups' }), fix };
+    else if (one.queueDepth > one.maxSize * 0.9) yield { id: `full:${one.queue}`, severity: 'warn', title: `${one.queue} is nearly full`, detail: `${count(one.queueDepth)} of ${count(one.maxSize)}.`, href: href('queue', { name: one.queue, tab: 'groups' }), fix };
+  }
+}
+
+function* groups({ groups: rows, earlier }: Known): Iterable<Finding> {
+  const worst = [...(rows ?? [])].filter((group) => group.totalLag > 0).sort((a, b) => b.maxTimeLag - a.maxTimeLag);
+  let named = 0;
+  for (const group of worst) {
+    const where = href('group', { name: group.name, queue: group.queueName });
+    const title = groupTitle(group.name);
+    if (group.maxTimeLag >= late.lag) {
+      if (++named > 5) continue;
+      yield {
+        id: `lag:${groupKey(group)}`, severity: group.maxTimeLag >= late.veryLate ? 'bad' : 'warn', title: `${title} is ${duration(group.maxTimeLag)} behind in ${group.queueName}`,
+        detail: `${count(group.totalLag)} messages in ${count(group.partitionsWithLag)} partitions${group.state === 'Dead' ? '; it has never consumed anything' : ''}.`, href: where, fix: 'See which partitions',
+      };
+    } else if (rising(earlier?.get(groupKey(group)))) {
+      if (++named > 5) continue;
+      yield { id: `lag:${groupKey(group)}`, severity: 'warn', title: `The lag of ${title} in ${group.queueName} is rising`, detail: `${count(group.totalLag)} messages; it has grown with every look.`, href: where, fix: 'See which partitions' };
+    }
+  }
+  if (named > 5) yield { id: 'lag:more', severity: 'warn', title: `${count(named - 5)} more groups are behind`, detail: 'The list of groups has all of them, the worst first.', href: href('groups', { sort: '-age' }), fix: 'List them' };
+}
+
+/** Five looks, each worse than the one before, and a lag that is worth a word. */
+export function rising(looks: readonly number[] | undefined): boolean {
+  if (!looks || looks.length < 5) return false;
+  const last = looks.slice(-5);
+  return last.every((lag, i) => i === 0 || lag > last[i - 1]!) && last[4]! >= 100;
+}
+
+function* leases({ abandoned }: Known): Iterable<Finding> {
+  const n = abandoned?.abandoned ?? abandoned?.total ?? 0;
+  const first = abandoned?.leases[0];
+  if (n > 0 && first) {
+    yield { id: 'abandoned', severity: 'warn', title: n === 1 ? 'A batch was abandoned' : `${count(n)} batches were abandoned`, detail: `Their consumers let the lease run out, and nobody has taken them since; one is ${groupTitle(first.consumerGroup)} in ${first.queue}.`, href: href('queue', { name: first.queue, tab: 'partitions' }), fix: 'See which partitions' };
+  }
+}
+
+function* deadLetters({ shapes, recent }: Known): Iterable<Finding> {
+  const fresh = (recent ?? []).reduce((sum, point) => sum + point.dlqCount, 0);
+  const top = shapes?.[0];
+  if (fresh > 0) yield { id: 'dlq', severity: 'bad', title: fresh === 1 ? 'A message became a dead letter' : `${count(fresh)} messages became dead letters`, detail: `In the last 15 minutes.${top ? ` Most frequent of all: ${top.sample}` : ''}`, href: href('dead-letters'), fix: 'See why' };
+  else if (top) yield { id: 'dlq', severity: 'warn', title: `${count(shapes!.reduce((sum, one) => sum + one.count, 0))} dead letters wait for a decision`, detail: `Most frequent: ${top.sample}`, href: href('dead-letters'), fix: 'Bring back or delete' };
+}
+
+function* deleted({ retention }: Known): Iterable<Finding> {
+  const n = retention?.totals.evictionMsgs ?? 0;
+  if (n > 0) yield { id: 'evicted', severity: 'bad', title: `${count(n)} messages were deleted because they waited too long`, detail: 'maxWaitTimeSeconds deletes also what nobody has read.', href: href('system', { tab: 'retention' }), fix: 'See when' };
+}

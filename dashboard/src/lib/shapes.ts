@@ -1,0 +1,254 @@
+// The answers of the API that the console reads, as far as it reads them. docs/http.md and /openapi.json say the rest.
+import type { Raw } from './json';
+
+export interface QueueRow {
+  id: string;
+  name: string;
+  namespace: string | null;
+  task: string | null;
+  createdAt: string;
+  partitions: number;
+  retainedBytes: number;
+  leaseTime: number;
+  retryLimit: number;
+  maxSize: number;
+  encryptionEnabled: boolean;
+  segments: { segments: number; messages: number };
+  messages: { total: number; pending: number; processing: number };
+}
+
+export interface Counters {
+  total: number;
+  pending: number;
+  processing: number;
+  completed: number;
+  deadLetter: number;
+}
+
+export interface OverviewAnswer {
+  queues: number;
+  partitions: number;
+  messages: Counters & { failed: number };
+  lag: { time: { max: number } };
+  throughput: { ingestedPerSecond: number; processedPerSecond: number };
+  statsAge: number;
+}
+
+export interface WorkerPoint {
+  timestamp: string;
+  pushMessages: number;
+  popMessages: number;
+  ackMessages: number;
+  pushPerSecond: number;
+  popPerSecond: number;
+  ackPerSecond: number;
+  avgLagMs: number | null;
+  maxLagMs: number | null;
+  dbErrors: number;
+  ackSuccess: number;
+  ackFailed: number;
+  dlqCount: number;
+  dbConnections: number | null;
+  maxJobQueueSize: number | null;
+}
+
+export interface WorkerAnswer {
+  timeRange: { from: string; to: string };
+  bucketMinutes: number;
+  timeSeries: WorkerPoint[];
+}
+
+export interface OpsPoint {
+  bucket: string;
+  queueName: string;
+  pushMessages: number;
+  popMessages: number;
+  ackSuccess: number;
+  ackFailed: number;
+  pushPerSecond: number;
+  popPerSecond: number;
+  ackPerSecond: number;
+  avgLagMs: number | null;
+  maxLagMs: number | null;
+  parkedCount: number;
+}
+
+export interface OpsAnswer {
+  timeRange: { from: string; to: string };
+  bucketMinutes: number;
+  series: OpsPoint[];
+}
+
+export interface GroupRow {
+  name: string;
+  queueName: string;
+  partitionCursors: number;
+  partitionsWithLag: number;
+  totalLag: number;
+  maxTimeLag: number;
+  state: string;
+  subscriptionMode: string | null;
+  subscriptionTimestamp: string | null;
+}
+
+export interface Lease {
+  queue: string;
+  partition: string;
+  partitionId: string;
+  consumerGroup: string;
+  leaseId: string;
+  acquiredAt: string | null;
+  leaseExpiresAt: string;
+  secondsRemaining: number;
+  heldSeconds: number | null;
+  messageCount: number;
+  batchRetryCount: number;
+  attemptCount: number;
+}
+
+export interface LeasesAnswer {
+  leases: Lease[];
+  total: number;
+  abandoned?: number;
+}
+
+export interface PartitionRow {
+  id: string;
+  name: string;
+  createdAt: string;
+  lastWriteAt: string | null;
+  messages: Counters;
+  oldestMessage: string | null;
+  newestMessage: string | null;
+}
+
+export interface MessageRow {
+  id: string | null;
+  transactionId: string | null;
+  traceId: string | null;
+  producerSub: string | null;
+  isEncrypted: boolean;
+  txnHash: string;
+  partitionId: string;
+  queue: string;
+  partition: string;
+  status: string;
+  payloadAvailable: boolean;
+  offset: number;
+  createdAt: string;
+  leaseExpiresAt: string | null;
+  payload: Raw;
+}
+
+export interface GroupState {
+  name: string;
+  consumed: boolean;
+  leaseExpiresAt: string | null;
+}
+
+export interface MessageDetail extends MessageRow {
+  errorMessage: string | null;
+  retryCount: number;
+  queueConfig: { leaseTime: number; retryLimit: number };
+  consumerGroups: GroupState[];
+}
+
+export interface DeadLetter {
+  id: string;
+  transactionId: string | null;
+  partitionId: string;
+  queue: string | null;
+  partition: string | null;
+  consumerGroup: string;
+  errorMessage: string | null;
+  retryCount: number;
+  producerSub: string | null;
+  messageId: string;
+  offset: number;
+  traceId: string | null;
+  failedAt: string;
+  payload: Raw;
+}
+
+export interface ErrorShape {
+  shape: string;
+  sample: string;
+  count: number;
+  queues: string[];
+  firstFailedAt: string;
+  lastFailedAt: string;
+}
+
+export interface TaskRow {
+  id: string;
+  kind: 'redrive' | 'purge';
+  state: string;
+  filter: Record<string, string>;
+  destination: { queue: string | null; partition: string | null } | null;
+  rate: number;
+  total: number;
+  moved: number;
+  deleted: number;
+  duplicate: number;
+  skipped: number;
+  remaining: number;
+  lastError: string | null;
+  createdBy: string | null;
+  createdAt: string;
+  updatedAt: string | null;
+  finishedAt: string | null;
+}
+
+export interface PostgresAnswer {
+  timestamp: string;
+  database: string;
+  databaseSize?: number;
+  databaseCache: { cacheHitRatio: number | null };
+  deadTuples: { table: string; deadTuples: number; liveTuples: number; deadPercentage: number | null; lastAutovacuum: string | null }[];
+  activeQueries: { pid: number; duration: number | null; state: string | null; query: string | null; waitEventType: string | null; waitEvent: string | null }[];
+  oldestSnapshot?: { pid: number; applicationName: string | null; state: string | null; ageSeconds: number | null; xidAge: number; query: string | null } | null;
+  lockWaits?: { pid: number; blockedBy: number[]; waitEvent: string | null; waitSeconds: number | null; query: string | null }[];
+  vacuumRunning?: { pid: number; table: string; phase: string; scannedPercentage: number }[];
+  tableSizes: { table: string; totalSizeBytes: number; tableSizeBytes: number; indexSizeBytes: number }[];
+}
+
+export interface BrokerRow {
+  id: string;
+  instance: string;
+  version: string;
+  address: string;
+  startedAt: string;
+  lastSeen: string;
+  alive: boolean;
+  self: boolean;
+}
+
+export interface ReadyAnswer {
+  ready: boolean;
+  checks: Record<string, string>;
+}
+
+export interface CapacityAnswer {
+  queues: { queue: string; maxSize: number; queueDepth: number; remainingCapacity: number; full: boolean }[];
+}
+
+export interface MaintenanceAnswer {
+  maintenanceMode: boolean;
+  popMaintenanceMode?: boolean;
+  bufferedMessages: number;
+  bufferHealthy: boolean;
+  bufferStats?: { pendingCount: number; failedCount: number; failedFiles?: { count: number } };
+}
+
+export interface RetentionAnswer {
+  bucketMinutes: number;
+  series: { bucket: string; retentionMsgs: number; completedRetentionMsgs: number; evictionMsgs: number; totalMsgs: number; eventCount: number }[];
+  totals: { retentionMsgs: number; completedRetentionMsgs: number; evictionMsgs: number; totalMsgs: number; eventCount: number };
+}
+
+export const queueMode = '__QUEUE_MODE__';
+
+/** What a group is called for people. */
+export function groupTitle(name: string): string {
+  return name === queueMode ? '(no group)' : name;
+}

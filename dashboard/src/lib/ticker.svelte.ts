@@ -1,0 +1,132 @@
+// One clock for the whole page: everything that refreshes does so on its tick. It stands still while nobody looks.
+import { untrack } from 'svelte';
+import { APIError, call, type Call } from './api';
+import { preferences } from './preferences.svelte';
+
+class Ticker {
+  /** Milliseconds since 1970, once a second. */
+  now = $state(Date.now());
+  /** Goes up with every refresh. */
+  beat = $state(0);
+  hidden = $state(false);
+  private last = Date.now();
+  private timer: ReturnType<typeof setInterval> | undefined;
+
+  start() {
+    const visible = () => {
+      this.hidden = document.hidden;
+      clearInterval(this.timer);
+      this.timer = undefined;
+      if (document.hidden) return;
+      this.timer = setInterval(() => this.step(), 1000);
+      this.step();
+    };
+    document.addEventListener('visibilitychange', visible);
+    visible();
+  }
+
+  private step() {
+    this.now = Date.now();
+    const every = preferences.every * 1000;
+    // A little slack, or a timer that is a millisecond early would skip a second.
+    if (every > 0 && this.now - this.last >= every - 100) this.refresh();
+  }
+
+  refresh() {
+    this.last = Date.now();
+    this.now = this.last;
+    this.beat++;
+  }
+}
+
+export const ticker = new Ticker();
+
+/** The part of an interval for which an answer may be shared with other consoles. */
+export function sharing(beats = 1): number {
+  return Math.min(60, Math.max(5, (preferences.every || 15) * beats - 1));
+}
+
+export interface PollOptions extends Pick<Call, 'keep' | 'drop'> {
+  /** Refresh only with every n-th beat, for what is dear and changes slowly. */
+  beats?: number;
+  /** Never share an answer with other consoles: it must be as of now. */
+  fresh?: boolean;
+}
+
+/** Something that is read from the API again and again while it is shown. */
+export class Poll<T> {
+  value = $state.raw<T | undefined>();
+  error = $state.raw<APIError | undefined>();
+  loading = $state(true);
+  /** When the value was true, in milliseconds since 1970. */
+  at = $state(0);
+  private path: string | null = null;
+  private abort: AbortController | undefined;
+  private beat = 0;
+
+  /** Call it while a component is made. A path of null reads nothing. */
+  constructor(
+    private readonly wanted: () => string | null,
+    private readonly options: PollOptions = {},
+  ) {
+    $effect(() => {
+      const next = this.wanted();
+      const beat = ticker.beat;
+      untrack(() => {
+        if (next !== this.path) {
+          this.path = next;
+          this.value = undefined;
+          this.error = undefined;
+          this.at = 0;
+          void this.load();
+        } else if (beat !== this.beat && (beat - this.beat >= (this.options.beats ?? 1) || this.error)) {
+          this.beat = beat;
+          void this.load();
+        }
+      });
+    });
+    $effect(() => () => this.abort?.abort());
+  }
+
+  /** Reads again now, past all caches. */
+  async reload() {
+    this.abort?.abort();
+    this.abort = undefined;
+    await this.load(true);
+  }
+
+  private async load(now = false) {
+    if (this.path === null) {
+      this.abort?.abort();
+      this.loading = false;
+      return;
+    }
+    const path = this.path;
+    if (this.abort && !now) {
+      if (this.loadingPath === path) return; // the last look has not come back yet
+      this.abort.abort();
+    }
+    const abort = new AbortController();
+    this.abort = abort;
+    this.loadingPath = path;
+    this.loading = true;
+    this.beat = ticker.beat;
+    try {
+      const { keep, drop, beats, fresh } = this.options;
+      const answer = await call<T>(path, { keep, drop, signal: abort.signal, maxAge: now || fresh ? undefined : sharing(beats) });
+      if (this.abort !== abort) return;
+      this.value = answer.value;
+      this.at = Date.now() - answer.age * 1000;
+      this.error = undefined;
+    } catch (fault) {
+      if (this.abort !== abort || abort.signal.aborted) return;
+      this.error = fault instanceof APIError ? fault : new APIError(String(fault), 0, '');
+    }
+    if (this.abort === abort) {
+      this.abort = undefined;
+      this.loading = false;
+    }
+  }
+
+  private loadingPath: string | null = null;
+}

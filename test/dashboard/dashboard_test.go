@@ -1,0 +1,66 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/stretchr/testify/require"
+
+	"queenmq/test/stack"
+)
+
+const tokenSecret = "a secret of this test, which is long enough for HS256"
+
+// token is one that the guarded broker accepts.
+func token(t *testing.T, subject, role string) string {
+	t.Helper()
+	signed, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"sub": subject, "role": role, "exp": time.Now().Add(time.Hour).Unix()}).SignedString([]byte(tokenSecret))
+	require.NoError(t, err)
+	return signed
+}
+
+// patience is how long the browser may take for everything.
+const patience = 5 * time.Minute
+
+// What the pages show and do is checked by dashboard/e2e/run.mjs; every line it prints is one check.
+func TestConsoleInABrowser(t *testing.T) {
+	t.Parallel()
+	const modules = "../../dashboard/node_modules/playwright-core"
+	if _, err := os.Stat(modules); err != nil {
+		t.Fatalf("%s is not there: run `npm ci` in dashboard, as `make test` does", modules)
+	}
+	open := stack.Start(t)
+	furnish(t, open)
+	attacked := stack.Start(t)
+	attack(t, attacked)
+	guarded := stack.Start(t, map[string]string{"JWT_ENABLED": "true", "JWT_ALGORITHM": "HS256", "JWT_SECRET": tokenSecret})
+
+	// Pictures change with every run, since they show times and rates: they are made where nobody keeps them, unless asked for.
+	pictures := os.Getenv("QUEEN_SCREENSHOTS")
+	if pictures == "" {
+		pictures = t.TempDir()
+	} else {
+		var err error
+		pictures, err = filepath.Abs(pictures)
+		require.NoError(t, err)
+	}
+	settings, err := json.Marshal(map[string]any{
+		"url": open.URL, "guarded": guarded.URL, "attacked": attacked.URL, "pictures": pictures,
+		"tokens": map[string]string{"reader": token(t, "rita", "read-only"), "admin": token(t, "adam", "admin")},
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	node := exec.CommandContext(ctx, "node", "run.mjs")
+	node.Dir = "../../dashboard/e2e"
+	node.Env = append(os.Environ(), "QUEEN_E2E="+string(settings))
+	out, err := node.CombinedOutput()
+	t.Logf("%s", out)
+	require.NoError(t, err, "the browser found faults, see above")
+}
