@@ -178,7 +178,7 @@ const (
 	shapeStateGet   shape = `{"query_id":"uuid","partition_id":"uuid","keys|null?":["string"],"key_prefix?":"string|null","ripe_at_or_before?":"number|null"}`
 	shapeState      shape = `{"success":"bool","rows":[{"key":"string","value":"any","updated_at":"time"}]}`
 	shapeRipeAsk    shape = `{"query_id":"uuid","consumer_group?":"string|null","grace_ms?":"number|null","idle_ms?":"number|null","limit?":"int|null"}`
-	shapeRipe       shape = `{"success":"bool","now":"int","partitions":[{"partition_id":"uuid","partition":"string","windowEnd":"number"}]}`
+	shapeRipe       shape = `{"success":"bool","partitions":[{"partition_id":"uuid","partition":"string","windowEnd":"number"}]}`
 	shapeCycle      shape = `{"query_id":"uuid","partition_id":"uuid","consumer_group?":"string|null","if_state|null?":[{"key":"string","value?":"any"}],"state_ops|null?":[{"type":"string","key":"string","value?":"any"}],
 		"push_items|null?":[{"queue":"string","partition?":"string|null","payload?":"any","data?":"any","messageId?":"string|null","transactionId?":"string|null","traceId?":"string|null"}],
 		"ack|null?":{"transactionId?":"string|null","leaseId?":"string|null","status?":"string|null","count?":"int|null"},"release_lease?":"bool|null"}`

@@ -64,7 +64,7 @@ GRANT EXECUTE ON FUNCTION queen.streams_state_get_v1(JSONB, UUID) TO PUBLIC;
 --   p_tenant   a query of another tenant has none
 -- A partition is listed when one of its rows has a numeric value.windowEnd (epoch ms) that lies grace_ms or more before now, nothing
 -- was written to it for idle_ms, no live lease of the group is on it and the group has read all of it.
--- Returns {"success":true,"now":epoch ms of the database,"partitions":[{"partition_id","partition","windowEnd"}]}, earliest end first,
+-- Returns {"success":true,"partitions":[{"partition_id","partition","windowEnd"}]}, earliest end first,
 -- with the earliest end of each partition. The cost follows the number of state rows of the query.
 -- Locks: none. Called by: pg.StreamRipe.
 CREATE OR REPLACE FUNCTION queen.streams_ripe_v1(
@@ -101,7 +101,7 @@ BEGIN
                AND (c.worker_id IS NULL OR c.lease_expires_at IS NULL OR c.lease_expires_at < v_now)
              ORDER BY w.window_end, w.partition_id
              LIMIT v_limit) r;
-    RETURN jsonb_build_object('success', TRUE, 'now', v_ms, 'partitions', v_rows);
+    RETURN jsonb_build_object('success', TRUE, 'partitions', v_rows);
 END $$;
 
 GRANT EXECUTE ON FUNCTION queen.streams_ripe_v1(JSONB, UUID) TO PUBLIC;
