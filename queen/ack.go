@@ -284,7 +284,7 @@ func refusedAcks(results []AckResult) error {
 }
 
 func invalidAck(i int, err error) *Error {
-	return &Error{Status: http.StatusBadRequest, Code: "bad_body", Message: fmt.Sprintf("acknowledgment %d: %v", i, err), Method: http.MethodPost, Path: ackPath, cause: err}
+	return &Error{Status: http.StatusBadRequest, Code: "bad_body", Message: fmt.Sprintf("acknowledgment %d: %v", i, err), Method: http.MethodPost, Path: ackPath, Cause: err}
 }
 
 // Extend lengthens the lease of everything that one pop delivered, to at least d from now (rounded up to seconds, at most a

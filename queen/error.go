@@ -27,7 +27,8 @@ type Error struct {
 	// Body is the answer as it came, nil when there was none.
 	Body []byte
 
-	cause error
+	// Cause is the failure below, for example that of the connection; nil when the broker refused.
+	Cause error
 }
 
 // The kinds of errors, for errors.Is.
@@ -90,7 +91,7 @@ func (e *Error) Error() string {
 }
 
 // Unwrap returns the failure below, for example that of the connection.
-func (e *Error) Unwrap() error { return e.cause }
+func (e *Error) Unwrap() error { return e.Cause }
 
 // Is tells whether e is of the kind that target stands for.
 func (e *Error) Is(target error) bool {

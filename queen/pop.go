@@ -88,6 +88,9 @@ var (
 // StartAt begins with what was stored at or after a time.
 func StartAt(at time.Time) Start { return Start{from: at.UTC().Format(time.RFC3339Nano)} }
 
+// Wire returns the words of the wire for s: the parameters subscriptionMode and subscriptionFrom.
+func (s Start) Wire() (mode, from string) { return s.mode, s.from }
+
 // Pop asks for messages and leases them to the caller, who has to acknowledge them with [Client.Ack] before the lease ends. queue
 // may be "" when o has a Namespace or Task. Nothing to deliver is an empty batch, not an error.
 //

@@ -239,7 +239,7 @@ func failedItems(results []PushResult, first int) error {
 }
 
 func invalidItem(i int, err error) *Error {
-	return &Error{Status: http.StatusBadRequest, Code: "bad_body", Message: fmt.Sprintf("message %d: %v", i, err), Method: http.MethodPost, Path: pushPath, cause: err}
+	return &Error{Status: http.StatusBadRequest, Code: "bad_body", Message: fmt.Sprintf("message %d: %v", i, err), Method: http.MethodPost, Path: pushPath, Cause: err}
 }
 
 // appendItem appends an item as JSON, its payload byte for byte. A payload that is no JSON is refused here: put into the

@@ -145,7 +145,7 @@ func (c *Client) attempt(ctx context.Context, target *server, r *request) (*Resp
 		if limited.Err() != nil && ctx.Err() == nil {
 			err = fmt.Errorf("no answer within %v: %w", c.timeout+r.wait, err)
 		}
-		return &Error{Code: codeUnreachable, Message: err.Error(), Method: r.method, Path: r.path, Server: target.base, cause: err}
+		return &Error{Code: codeUnreachable, Message: err.Error(), Method: r.method, Path: r.path, Server: target.base, Cause: err}
 	}
 	address := target.base + r.path
 	if r.query != "" {
@@ -168,7 +168,7 @@ func (c *Client) attempt(ctx context.Context, target *server, r *request) (*Resp
 	if c.token != nil {
 		token, err := c.token(limited)
 		if err != nil {
-			return nil, &Error{Status: http.StatusUnauthorized, Message: "get a token: " + err.Error(), Method: r.method, Path: r.path, cause: err}
+			return nil, &Error{Status: http.StatusUnauthorized, Message: "get a token: " + err.Error(), Method: r.method, Path: r.path, Cause: err}
 		}
 		message.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -202,7 +202,7 @@ func readAll(answer *http.Response) ([]byte, error) {
 // neverSent tells whether a request certainly did not reach a broker.
 func neverSent(e *Error) bool {
 	var network *net.OpError
-	return errors.As(e.cause, &network) && network.Op == "dial"
+	return errors.As(e.Cause, &network) && network.Op == "dial"
 }
 
 // outcomeUnknown marks a failure after which the call may have taken effect.
@@ -210,6 +210,6 @@ func outcomeUnknown(e *Error) *Error {
 	unknown := *e
 	unknown.Code = codeUnknownOutcome
 	unknown.Message = "it is not known whether the call took effect, and repeating it could do it twice: " + e.Message
-	unknown.cause = e
+	unknown.Cause = e
 	return &unknown
 }

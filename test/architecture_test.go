@@ -56,12 +56,14 @@ var mayImport = map[string][]string{
 	"sql":                {},
 	"dashboard":          {},
 
-	"queen": {},
+	"queen":      {},
+	"queen/pgtx": {"queen", "internal/engine/segment", "internal/secret"},
 
-	"bench/...":    {"*"},
-	"examples/...": {}, // plain clients of the wire
-	"test":         {},
-	"test/...":     {"*"},
+	"bench/...":          {"*"},
+	"examples/...":       {}, // plain clients of the wire
+	"examples/transfers": {"broker", "queen", "queen/pgtx"},
+	"test":               {},
+	"test/...":           {"*"},
 }
 
 // onlyIn are imports from outside that belong to few packages; tests may use what they like.
@@ -70,7 +72,7 @@ var onlyIn = []struct {
 	packages []string
 	why      string
 }{
-	{"github.com/jackc/pgx/v5/...", []string{"internal/pg", "internal/testdb", "bench/...", "test/..."}, "only pg talks to PostgreSQL"},
+	{"github.com/jackc/pgx/v5/...", []string{"internal/pg", "internal/testdb", "queen/pgtx", "examples/...", "bench/...", "test/..."}, "only pg talks to PostgreSQL, and who works inside a caller's transaction"},
 	{"database/sql", nil, "pg speaks to PostgreSQL through pgx"},
 	{"net/http", []string{"internal/api", "internal/auth", "broker", "queen/...", "examples/...", "bench/...", "test/..."}, "the engine knows no HTTP"},
 	{"github.com/prometheus/...", []string{"internal/telemetry", "internal/api", "bench/...", "test/..."}, "metrics are gathered in one place"},
