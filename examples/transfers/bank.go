@@ -84,37 +84,47 @@ func (b *bank) work(ctx context.Context, batch int) (int, error) {
 		return 0, err
 	}
 	b.step(ctx, "popped")
-	err = pgx.BeginFunc(ctx, b.db, func(tx pgx.Tx) error {
-		b.step(ctx, "begun")
-		receipts := make([]queen.Item, len(popped.Messages))
-		for i := range popped.Messages {
-			if receipts[i], err = b.book(ctx, tx, &popped.Messages[i]); err != nil {
-				return err
-			}
-		}
-		if _, err := b.queue.PushTx(ctx, tx, receipts...); err != nil {
-			return err
-		}
-		b.step(ctx, "pushed")
-		if err := b.queue.AckTx(ctx, tx, popped.Completed()...); err != nil {
-			return err
-		}
-		b.step(ctx, "acknowledged")
-		return nil
-	})
-	if err != nil {
+	if err := pgx.BeginFunc(ctx, b.db, func(tx pgx.Tx) error { return b.bookAll(ctx, tx, popped) }); err != nil {
 		return 0, err
 	}
 	b.step(ctx, "committed")
 	return len(popped.Messages), nil
 }
 
-// book moves the money of one transfer and returns its receipt.
-func (b *bank) book(ctx context.Context, tx pgx.Tx, m *queen.Message) (queen.Item, error) {
-	t, err := queen.Decode[transfer](m.Payload)
-	if err != nil {
-		return queen.Item{}, err
+// bookAll does all that belongs to one batch.
+func (b *bank) bookAll(ctx context.Context, tx pgx.Tx, batch *queen.Batch) (err error) {
+	b.step(ctx, "begun")
+	transfers := make([]transfer, len(batch.Messages))
+	var touched []int
+	for i := range batch.Messages {
+		if transfers[i], err = queen.Decode[transfer](batch.Messages[i].Payload); err != nil {
+			return err
+		}
+		touched = append(touched, transfers[i].From, transfers[i].To)
 	}
+	// In the order of their ids, so that workers with the same accounts wait for each other and do not deadlock.
+	if _, err := tx.Exec(ctx, `SELECT FROM accounts WHERE id = ANY ($1) ORDER BY id FOR UPDATE`, touched); err != nil {
+		return err
+	}
+	receipts := make([]queen.Item, len(batch.Messages))
+	for i := range batch.Messages {
+		if receipts[i], err = b.book(ctx, tx, transfers[i], batch.Messages[i].Partition); err != nil {
+			return err
+		}
+	}
+	if _, err := b.queue.PushTx(ctx, tx, receipts...); err != nil {
+		return err
+	}
+	b.step(ctx, "pushed")
+	if err := b.queue.AckTx(ctx, tx, batch.Completed()...); err != nil {
+		return err
+	}
+	b.step(ctx, "acknowledged")
+	return nil
+}
+
+// book moves the money of one transfer and returns its receipt.
+func (b *bank) book(ctx context.Context, tx pgx.Tx, t transfer, account string) (queen.Item, error) {
 	if _, err := tx.Exec(ctx, `UPDATE accounts SET cents = cents - $2 WHERE id = $1`, t.From, t.Cents); err != nil {
 		return queen.Item{}, err
 	}
@@ -127,5 +137,5 @@ func (b *bank) book(ctx context.Context, tx pgx.Tx, m *queen.Message) (queen.Ite
 		return queen.Item{}, err
 	}
 	b.step(ctx, "recorded")
-	return queen.NewItem(receiptsQueue, m.Partition, t)
+	return queen.NewItem(receiptsQueue, account, t)
 }

@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"queenmq/broker"
+	"queenmq/queen"
 )
 
 const (
@@ -43,12 +45,12 @@ func run(ctx context.Context) error {
 		return err
 	}
 	serving, stopServing := context.WithCancel(ctx)
-	queen := broker.New(cfg)
+	server := broker.New(cfg)
 	ended := make(chan error, 1)
-	go func() { ended <- queen.Run(serving) }()
+	go func() { ended <- server.Run(serving) }()
 	defer func() { stopServing(); <-ended }()
 	select {
-	case <-queen.Ready():
+	case <-server.Ready():
 	case err := <-ended:
 		ended <- nil
 		return fmt.Errorf("start the broker: %w", err)
@@ -91,6 +93,9 @@ func (b *bank) workAll(ctx context.Context) error {
 		go func() {
 			for {
 				n, err := b.work(ctx, 50)
+				if errors.Is(err, queen.ErrLeaseLost) {
+					continue // nothing was booked, and another worker has the messages
+				}
 				if err != nil || n == 0 {
 					results <- err
 					return
