@@ -36,6 +36,7 @@ type options struct {
 	length      time.Duration
 	repetitions int
 	settings    string
+	profiles    string
 }
 
 // quick are the scenarios of the short run; the others are long or need many rows.
@@ -60,6 +61,7 @@ func main() {
 	flag.DurationVar(&o.length, "length", 5*time.Second, "counted length of every run")
 	flag.IntVar(&o.repetitions, "repetitions", 3, "runs of every scenario; the median counts")
 	flag.StringVar(&o.settings, "settings", "", "settings of the broker, NAME=value separated by commas")
+	flag.StringVar(&o.profiles, "profiles", "", "existing directory for profiles of the broker, see docs/performance.md; they cost a few percent")
 	flag.Parse()
 	o.payload = payload.Kind(kind)
 	if o.payload != payload.Random && o.payload != payload.Order {

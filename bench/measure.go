@@ -24,7 +24,7 @@ type result struct {
 	note string
 
 	commits, walBytes int64
-	// brokerCPU and databaseCPU are processor seconds; rss is the broker's largest resident memory so far, in bytes.
+	// brokerCPU and databaseCPU are processor seconds; rss is the broker's largest resident memory in the run, in bytes.
 	brokerCPU, databaseCPU, rss float64
 }
 

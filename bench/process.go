@@ -56,7 +56,12 @@ func treeSeconds(parent int) float64 {
 	return total
 }
 
-// peakMemory returns the largest resident memory of a process so far, in bytes.
+// resetPeak lets peakMemory begin anew, where the kernel allows it.
+func resetPeak(pid int) {
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) // otherwise the peak is that of all runs so far
+}
+
+// peakMemory returns the largest resident memory of a process since the last resetPeak, in bytes.
 func peakMemory(pid int) float64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(text)) {

@@ -71,6 +71,7 @@ const connections = 8192
 func (s *stand) run(ctx context.Context, sc *scenario, queue string) (result, error) {
 	b := &bench{stand: s, queue: queue, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: connections, DisableCompression: true}}}
 	defer b.client.CloseIdleConnections()
+	resetPeak(s.broker.Process.Pid)
 	return sc.run(ctx, b)
 }
 
@@ -80,7 +81,7 @@ func (b *bench) measured(ctx context.Context, part func(ctx context.Context) (re
 	if err != nil {
 		return result{}, err
 	}
-	r, err := part(ctx)
+	r, err := b.profiled(ctx, part)
 	if err != nil {
 		return result{}, err
 	}

@@ -22,9 +22,11 @@ import (
 
 // A stand is the test bench: one PostgreSQL, one broker in a process of its own, and this program as the load.
 type stand struct {
-	options  options
-	version  string
-	base     string
+	options options
+	version string
+	base    string
+	// profiler is where the broker serves its profiles; empty unless they are asked for.
+	profiler string
 	pool     *pgxpool.Pool
 	database *localpg.Server
 	broker   *exec.Cmd
@@ -90,15 +92,21 @@ func (s *stand) startBroker(ctx context.Context, database string) error {
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "queenmq/cmd/queen").CombinedOutput(); err != nil {
 		return fmt.Errorf("build the broker: %w: %s", err, out)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freePort()
 	if err != nil {
 		return err
 	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	_ = listener.Close()
 	s.base = fmt.Sprintf("http://127.0.0.1:%d", port)
 	s.broker = exec.Command(binary, "serve")
 	s.broker.Env = append(os.Environ(), "DATABASE_URL="+database, fmt.Sprintf("PORT=%d", port), "QUEEN_BIND_ADDR=127.0.0.1", "LOG_LEVEL=warn", "FILE_BUFFER_DIR=off")
+	if s.options.profiles != "" {
+		port, err := freePort()
+		if err != nil {
+			return err
+		}
+		s.profiler = fmt.Sprintf("http://127.0.0.1:%d", port)
+		s.broker.Env = append(s.broker.Env, fmt.Sprintf("QUEEN_PPROF_ADDR=127.0.0.1:%d", port))
+	}
 	if s.options.settings != "" {
 		s.broker.Env = append(s.broker.Env, strings.Split(s.options.settings, ",")...)
 	}
@@ -116,6 +124,15 @@ func (s *stand) startBroker(ctx context.Context, database string) error {
 		time.Sleep(20 * time.Millisecond) // poll of a foreign process, bounded by ctx
 	}
 	return errors.New("the broker did not become ready")
+}
+
+// freePort returns a port of the loopback interface that nobody listens on.
+func freePort() (int, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	return listener.Addr().(*net.TCPAddr).Port, listener.Close()
 }
 
 // counters reads what the database and the processors count. Commits are transaction ids handed out, that is, writing

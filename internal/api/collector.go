@@ -39,6 +39,8 @@ var (
 	ackBytes       = engineDesc("queen_ack_delivered_batches_bytes", "Memory of the delivered batches remembered.")
 	ackFailures    = engineDesc("queen_ack_flush_failures_total", "Common commits of acknowledgements that failed.")
 	popShortened   = engineDesc("queen_pop_shortened_total", "Pops of which only a part of the claim fitted into one answer (QUEEN_MAX_ANSWER_BYTES).")
+	popAnswerBytes = engineDesc("queen_pop_answer_bytes", "Memory of the answers under way, at most QUEEN_MAX_INFLIGHT_ANSWER_BYTES.")
+	popRoomWaits   = engineDesc("queen_pop_answer_waits_total", "Pops that waited for memory for their answer.")
 	popSealed      = engineDesc("queen_pop_undecryptable_messages_total", "Messages delivered as they are stored because no key opens them.")
 	longPolls      = queueDesc("queen_parked_long_polls", "Long polls that wait for a queue")
 )
@@ -60,7 +62,7 @@ func (c engineCollector) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range [...]*prometheus.Desc{
 		admissionBudget, admissionInFlight, admissionWaiting, admissionWaits, batchesFired, batchItems, itemsPerBatch, batchRoundTrip,
 		dedupClaims, dedupReads, dedupGivenUp, dedupFollowed, dedupBytes,
-		popTargeted, popWildcard, popUndecodable, popSealed, popShortened, ackRecognised, ackBatches, ackBytes, ackFailures, longPolls.desc(c.tenants),
+		popTargeted, popWildcard, popUndecodable, popSealed, popShortened, popAnswerBytes, popRoomWaits, ackRecognised, ackBatches, ackBytes, ackFailures, longPolls.desc(c.tenants),
 	} {
 		descs <- desc
 	}
@@ -115,6 +117,8 @@ func (c engineCollector) Collect(metrics chan<- prometheus.Metric) {
 		counter(popUndecodable, float64(stats.Undecodable))
 		counter(popSealed, float64(stats.Undecryptable))
 		counter(popShortened, float64(stats.Shortened))
+		gauge(popAnswerBytes, float64(stats.InflightBytes))
+		counter(popRoomWaits, float64(stats.RoomWaits))
 	}
 	if c.deps.AckStats != nil {
 		stats := c.deps.AckStats()

@@ -152,12 +152,14 @@ func (f *world) deps() Deps {
 type batch struct {
 	body      string
 	released  int
+	done      int
 	abandoned int
 }
 
 func (b *batch) AppendJSON(dst []byte) []byte { return append(dst, b.body...) }
 func (b *batch) Messages() int                { return 1 }
 func (b *batch) Release()                     { b.released++ }
+func (b *batch) Done()                        { b.done++ }
 func (b *batch) Abandon(context.Context)      { b.abandoned++ }
 
 // serve starts the server on a loopback port for the time of the test.

@@ -13,6 +13,7 @@ type popResult interface {
 	AppendJSON(dst []byte) []byte
 	Messages() int
 	Release()
+	Done()
 	Abandon(ctx context.Context)
 }
 
@@ -73,6 +74,7 @@ func (s *Server) pop(w http.ResponseWriter, r *http.Request, request pop.Request
 // deliver sends a claimed batch. When it cannot be sent the batch goes back, so that others get it now and not after the
 // lease: an answer that was cut short is of no use to its reader.
 func (s *Server) deliver(w http.ResponseWriter, r *http.Request, result popResult) error {
+	defer result.Done()
 	if gone := r.Context().Err(); gone != nil {
 		result.Abandon(r.Context())
 		return gone

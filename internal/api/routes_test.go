@@ -254,6 +254,7 @@ func TestPopGivesBackWhatItCannotSend(t *testing.T) {
 			tc.writer.ResponseRecorder = httptest.NewRecorder()
 			f.server().ServeHTTP(&tc.writer, httptest.NewRequestWithContext(ctx, "GET", "/api/v1/pop/queue/q", http.NoBody))
 			require.Equal(t, tc.released, claimed.released)
+			require.Equal(t, 1, claimed.done, "its memory is counted until then")
 			require.Equal(t, tc.abandoned, claimed.abandoned)
 		})
 	}

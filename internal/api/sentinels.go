@@ -55,6 +55,7 @@ var sentinels = []sentinel{
 	{"auth.ErrForbidden", auth.ErrForbidden, codeForbidden},
 	{"auth.ErrKeysUnavailable", auth.ErrKeysUnavailable, codeAuthKeysUnavailable},
 	{"tenant.ErrInvalid", tenant.ErrInvalid, codeInvalidTenant},
+	{"pop.ErrNoRoom", pop.ErrNoRoom, codeOverloaded},
 	{"pop.ErrUndecodable", pop.ErrUndecodable, codeInternal},
 }
 

@@ -12,7 +12,7 @@ import (
 
 const (
 	popReady = `SELECT r_ord, r_verdict, r_partition, r_last_offset, r_wait_ms, r_base, r_start, r_take, r_created_at, r_blob
-FROM queen.log_pop_ready_v1($1::text, $2::text, $3::text[], $4::int, $5::int, $6::text, $7::boolean, $8::int, $9::text, $10::text, $11::boolean, $12::uuid, $13::text[], $14::int[], $15::int[])`
+FROM queen.log_pop_ready_v1($1::text, $2::text, $3::text[], $4::int, $5::int, $6::text, $7::boolean, $8::int, $9::text, $10::text, $11::boolean, $12::uuid, $13::text[], $14::int[], $15::int[], $16::bigint)`
 	groupRegistered = `SELECT EXISTS (SELECT 1 FROM queen.consumer_groups_metadata AS m JOIN queen.queues AS q ON q.id = m.queue_id
 WHERE q.tenant_id = $1::uuid AND q.name = $2::text AND m.tenant_id = q.tenant_id AND m.consumer_group = $3::text
   AND m.partition_name = '' AND m.namespace = '' AND m.task = '')`
@@ -24,9 +24,10 @@ clock_timestamp() - make_interval(secs => $6::float8))`
 // PopReady claims messages of the partitions r.Candidates, which the caller believes to have some, in that order. It says about each that
 // it reached what it found; those without a word are to be tried again. It is the cheapest pop when the belief is right.
 func (db *DB) PopReady(ctx context.Context, r PopRequest) (Claim, error) {
+	most := pgtype.Int8{Int64: r.MaxBytes, Valid: r.MaxBytes > 0}
 	args := []any{
 		r.Queue, r.Group, r.Candidates, clampInt32(r.Budget), clampInt32(r.LeaseSeconds), r.Worker, r.AutoAck,
-		clampInt32(r.MaxPartitions), r.SubMode, r.SubFrom, r.SkipWindow, uuidArgument(r.Tenant), r.Workers, r.Budgets, r.Leases,
+		clampInt32(r.MaxPartitions), r.SubMode, r.SubFrom, r.SkipWindow, uuidArgument(r.Tenant), r.Workers, r.Budgets, r.Leases, most,
 	}
 	var claim Claim
 	err := db.run(ctx, "pop ready partitions", repeatVanished, func(ctx context.Context, conn *pgx.Conn) (err error) {

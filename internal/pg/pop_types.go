@@ -40,6 +40,9 @@ type PopRequest struct {
 	Budgets, Leases []int32
 	// SkipWindow tells PopList and PopReady that the caller has applied the queue's windowBuffer itself.
 	SkipWindow bool
+	// MaxBytes is how many stored bytes PopReady claims at most, the first segment aside; 0 leaves it to the database, which never takes more
+	// than 64 MiB and the segment that fills it.
+	MaxBytes int64
 	// Accept, when set together with AutoAck, sees the claim before it is committed. Its error rolls the claim back and is
 	// returned, so that messages that cannot be rendered or sent are not acknowledged.
 	Accept func(Claim) error

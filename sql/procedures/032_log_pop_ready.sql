@@ -8,6 +8,8 @@
 --   p_workers, p_budgets, p_leases  for many pops in one call: parallel to p_partitions, the lease id, the most messages and the lease
 --                 seconds of the pop that each candidate is for. p_budget is then their sum. Such a call leaves deferred queues and
 --                 cursors to be sealed alone
+--   p_max_bytes   stored bytes beyond which no further segment is taken; NULL and more than log_pop_max_bytes_v1: that. A call that has to
+--                 leave it to log_pop_claim_v1 goes by the latter alone
 --   the others    as log_pop_list_v1
 -- Returns the segments taken, partitions in candidate order, then one verdict per other candidate that was tried:
 --   r_ord      the candidate, from 1
@@ -25,14 +27,15 @@
 -- commits are serialized. So a batch never begins before the cursor and never passes an offset that was not read.
 -- Offsets are taken to be dense above log_start: where they are not, a batch is shorter than its budget.
 -- Locks: as log_pop_first_contact_v1, then log_consumers rows of the candidates, SKIP LOCKED. Called by: pg.PopReady.
--- The older form had no arrays; beside this one a call without them would be ambiguous.
+-- Older forms had no arrays and no p_max_bytes; beside this one a call without them would be ambiguous.
 DROP FUNCTION IF EXISTS queen.log_pop_ready_v1(TEXT, TEXT, TEXT[], INTEGER, INTEGER, TEXT, BOOLEAN, INTEGER, TEXT, TEXT, BOOLEAN, UUID);
+DROP FUNCTION IF EXISTS queen.log_pop_ready_v1(TEXT, TEXT, TEXT[], INTEGER, INTEGER, TEXT, BOOLEAN, INTEGER, TEXT, TEXT, BOOLEAN, UUID, TEXT[], INTEGER[], INTEGER[]);
 
 CREATE OR REPLACE FUNCTION queen.log_pop_ready_v1(
     p_queue TEXT, p_group TEXT, p_partitions TEXT[], p_budget INTEGER, p_lease_seconds INTEGER, p_worker TEXT, p_auto_ack BOOLEAN,
     p_max_partitions INTEGER, p_sub_mode TEXT DEFAULT 'all', p_sub_from TEXT DEFAULT '', p_skip_window BOOLEAN DEFAULT FALSE,
     p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001', p_workers TEXT[] DEFAULT NULL, p_budgets INTEGER[] DEFAULT NULL,
-    p_leases INTEGER[] DEFAULT NULL)
+    p_leases INTEGER[] DEFAULT NULL, p_max_bytes BIGINT DEFAULT NULL)
 RETURNS TABLE (r_ord INTEGER, r_verdict TEXT, r_partition UUID, r_last_offset BIGINT, r_wait_ms BIGINT, r_base BIGINT, r_start INTEGER,
                r_take INTEGER, r_created_at TIMESTAMPTZ, r_blob BYTEA)
 LANGUAGE plpgsql VOLATILE
@@ -45,7 +48,7 @@ DECLARE
     v_now     TIMESTAMPTZ := clock_timestamp();
     v_left    BIGINT := GREATEST(p_budget, 1);
     v_cap     BIGINT := CASE WHEN p_max_partitions > 0 THEN p_max_partitions ELSE 2147483647 END;
-    v_room    BIGINT := queen.log_pop_max_bytes_v1();
+    v_room    BIGINT := LEAST(queen.log_pop_max_bytes_v1(), p_max_bytes);
     v_queue   UUID;
     v_delay   INTEGER;
     v_window  INTEGER;
@@ -238,5 +241,5 @@ BEGIN
     END LOOP;
 END $$;
 
-GRANT EXECUTE ON FUNCTION queen.log_pop_ready_v1(TEXT, TEXT, TEXT[], INTEGER, INTEGER, TEXT, BOOLEAN, INTEGER, TEXT, TEXT, BOOLEAN, UUID, TEXT[], INTEGER[], INTEGER[])
+GRANT EXECUTE ON FUNCTION queen.log_pop_ready_v1(TEXT, TEXT, TEXT[], INTEGER, INTEGER, TEXT, BOOLEAN, INTEGER, TEXT, TEXT, BOOLEAN, UUID, TEXT[], INTEGER[], INTEGER[], BIGINT)
     TO PUBLIC;

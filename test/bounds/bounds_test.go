@@ -202,3 +202,63 @@ func TestSubscriptionFromTakesNoWordsForTimes(t *testing.T) {
 		})
 	}
 }
+
+// Answers of two megabytes each for twelve clients at once, through every kind of pop, where there is room for one or two: everybody gets
+// everything, in order and once, nobody waits for each other, and at the end no memory is counted any more.
+func TestManyLargeAnswersShareABoundedRoom(t *testing.T) {
+	t.Parallel()
+	const groups, messages = 12, 5
+	s := stack.Start(t, map[string]string{"QUEEN_MAX_INFLIGHT_ANSWER_BYTES": "12582912"})
+	payload := json.RawMessage(fmt.Sprintf("%q", bytes.Repeat([]byte("X"), 2<<20)))
+	for i := range messages {
+		verdicts, err := s.Client.Push(t.Context(), []wire.PushItem{{Queue: "shared", Partition: "p", TransactionID: fmt.Sprintf("m-%d", i), Payload: payload}})
+		require.NoError(t, err)
+		require.Equal(t, "queued", verdicts[0].Status)
+	}
+	var working sync.WaitGroup
+	for g := range groups {
+		path := []string{
+			"/api/v1/pop/queue/shared?autoAck=true", "/api/v1/pop/queue/shared?autoAck=false",
+			"/api/v1/pop/queue/shared/partition/p?autoAck=false", "/api/v1/pop/queue/shared/partition/p?autoAck=true",
+		}[g%4]
+		working.Go(func() {
+			group := fmt.Sprintf("g%d", g)
+			for seen := 0; seen < messages; {
+				batch := drain(t, s.URL+path+"&batch=100&wait=true&timeout=60000&consumerGroup="+group)
+				if batch == nil {
+					t.Errorf("%s for %s ended after %d messages", path, group, seen)
+					return
+				}
+				acks := make([]wire.AckItem, 0, len(batch.Messages))
+				for _, m := range batch.Messages {
+					if want := fmt.Sprintf("m-%d", seen); m.TransactionID != want {
+						t.Errorf("group %s got %s instead of %s", group, m.TransactionID, want)
+						return
+					}
+					seen++
+					acks = append(acks, wire.AckItem{TransactionID: m.TransactionID, PartitionID: m.PartitionID, LeaseID: batch.LeaseID})
+				}
+				if batch.LeaseID == "" {
+					continue
+				}
+				results, err := s.Client.Ack(t.Context(), group, acks)
+				if err != nil || !results[len(results)-1].LeaseReleased {
+					t.Errorf("a whole answer is a whole batch: %v %+v", err, results)
+					return
+				}
+			}
+		})
+	}
+	working.Wait()
+	var page []byte
+	require.Eventually(t, func() bool { // an answer is counted until its handler has ended
+		answer, err := http.Get(s.URL + "/metrics/prometheus")
+		if err != nil {
+			return false
+		}
+		defer answer.Body.Close()
+		page, err = io.ReadAll(answer.Body)
+		return err == nil && bytes.Contains(page, []byte("\nqueen_pop_answer_bytes 0\n"))
+	}, time.Minute, 10*time.Millisecond, "memory is counted that nobody has")
+	require.Regexp(t, `(?m)^queen_pop_answer_waits_total [1-9]`, string(page))
+}

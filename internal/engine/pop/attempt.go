@@ -23,6 +23,9 @@ type look struct {
 	hints []string
 	// byTimer says that nothing woke the pop: an answer that is a moment old will do.
 	byTimer bool
+	// room is what the pop may take of the memory for answers, and waits that it can wait for some until its long poll is over.
+	room  hold
+	waits bool
 }
 
 // attempt looks once. Nil means that there was nothing.
@@ -107,6 +110,9 @@ func (s *Server) claimNamed(ctx context.Context, l *look, names []string) (resul
 func (s *Server) claim(
 	ctx context.Context, l *look, statement func(context.Context, pg.PopRequest) (pg.Claim, error),
 ) (*Result, error) {
+	if err := s.makeRoom(ctx, l, 0); err != nil {
+		return nil, err
+	}
 	slot, err := s.slots.Acquire(ctx, admission.Pop)
 	if err != nil {
 		return nil, context.Cause(ctx) // Acquire fails with nothing else
@@ -121,11 +127,11 @@ func (s *Server) claim(
 		return nil, err
 	}
 	returned, err := s.shorten(ctx, l, &claimed)
-	if err != nil {
-		return nil, err
-	}
 	for _, p := range returned {
 		s.gates.Released(l.Tenant, p.Queue, p.Partition, l.Group, false)
+	}
+	if err != nil {
+		return nil, err
 	}
 	slot.Release() // decoding needs no slot, and giving a lease back takes one of its own
 	s.overtake(l, claimed)
@@ -152,7 +158,9 @@ func (s *Server) claimAutoAck(
 	request.Accept = func(claimed pg.Claim) error {
 		releaseAll(batches) // of a try that was rolled back and is repeated
 		batches = nil
-		if p := prefixWithin(claimed.Partitions, s.cfg.MaxAnswerBytes); !p.whole {
+		if p, noRoom := s.fit(l, claimed.Partitions); noRoom != nil {
+			return noRoom
+		} else if !p.whole {
 			return &oversizedError{p.messages}
 		}
 		var broken []brokenSegment

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/google/uuid"
 
-	"queenmq/internal/engine/segment"
 	"queenmq/internal/pg"
 )
 
@@ -40,34 +40,59 @@ func (e *oversizedError) next(n int) int {
 type prefix struct {
 	partitions, segments int
 	messages             int
-	whole                bool // nothing is left out
+	// needs is the room that it takes.
+	needs int64
+	whole bool // nothing is left out
 }
 
 // prefixWithin measures a claim before any of it is decompressed: segments are kept as long as their content has at most limit bytes
-// together. The first one always is, whatever its size, or its messages would never be delivered.
-func prefixWithin(claimed []pg.ClaimedPartition, limit int64) prefix {
+// together and they need at most so much room. The first one may have more content than the limit, or its messages would never be
+// delivered.
+func prefixWithin(claimed []pg.ClaimedPartition, limit, room int64) prefix {
 	var p prefix
 	var size int64
 	for i := range claimed {
 		p.partitions, p.segments = i, 0
 		for j := range claimed[i].Segments {
 			s := &claimed[i].Segments[j]
-			size += segment.ContentSize(s.Blob)
-			if size > limit && p.messages > 0 {
+			content, all := needs(s)
+			size += content
+			if size > limit && p.messages > 0 || p.needs+all > room {
 				return p
 			}
 			p.segments++
 			p.messages += s.Take
+			p.needs += all
 		}
 	}
 	p.partitions, p.segments, p.whole = len(claimed), 0, true
 	return p
 }
 
+// fit returns the part of a claim that is answered: what one answer may hold, or less when there is not so much room now. The pop's
+// hold is then as large as that part needs. A [*noRoomError] says that not even the first segment fits.
+func (s *Server) fit(l *look, claimed []pg.ClaimedPartition) (prefix, error) {
+	p := prefixWithin(claimed, s.cfg.MaxAnswerBytes, math.MaxInt64)
+	if p.messages > 0 {
+		s.room.learn(queueKey{l.Tenant, l.Queue}, p.needs)
+	}
+	if l.room.resize(p.needs) {
+		return p, nil
+	}
+	p = prefixWithin(claimed, s.cfg.MaxAnswerBytes, l.room.bytes)
+	if p.messages == 0 {
+		_, first := needs(&claimed[0].Segments[0])
+		return p, &noRoomError{first}
+	}
+	l.room.resize(p.needs)
+	return p, nil
+}
+
 // shorten ends a leased claim where the answer is full, in the database first, so that no message is leased that is not sent. It
-// returns the partitions that were given back as a whole. The caller holds the slot of the claim. When it fails nothing stays leased, as far as the database can be reached.
+// returns the partitions that were given back as a whole: all of them with a [*noRoomError]. The caller holds the slot of the claim. After any
+// other error nothing stays leased either, as far as the database can be reached.
 func (s *Server) shorten(ctx context.Context, l *look, claimed *pg.Claim) (returned []pg.ClaimedPartition, err error) {
-	p := prefixWithin(claimed.Partitions, s.cfg.MaxAnswerBytes)
+	p, noRoom := s.fit(l, claimed.Partitions)
 	if p.whole {
 		return nil, nil
 	}
@@ -106,7 +131,7 @@ func (s *Server) shorten(ctx context.Context, l *look, claimed *pg.Claim) (retur
 		took++ // one for each partition claimed, in the same order
 		return !stillTaken[all[took-1].PartitionID]
 	})
-	return returned, nil
+	return returned, noRoom
 }
 
 // giveBack ends the leases of a claim that is not answered, under the slot that its caller holds.

@@ -126,6 +126,9 @@ func (f *fuser) quit(key fusionKey, p *fusedPop) bool {
 
 // claimTogether claims at most one partition of the ring for the pop, in a claim that it may share with others.
 func (s *Server) claimTogether(ctx context.Context, l *look, ring *ready.Ring) (*Result, error) {
+	if err := s.makeRoom(ctx, l, 0); err != nil {
+		return nil, err
+	}
 	key := l.fusionKey()
 	own := &fusedPop{look: l, turn: make(chan struct{}, 1), done: make(chan struct{})}
 	runs := s.fuser.enter(key, own, s.cfg.FusedClaims)
@@ -217,15 +220,18 @@ func (s *Server) claimFor(ctx context.Context, pops []*fusedPop, ring *ready.Rin
 func request(pops []*fusedPop, names []string) pg.PopRequest {
 	r := pops[0].look.PopRequest
 	r.Candidates = names
+	r.MaxBytes = pops[0].look.room.bytes
 	if len(names) == 1 {
 		return r
 	}
+	r.MaxBytes = 0
 	r.Workers, r.Budgets, r.Leases = make([]string, len(names)), make([]int32, len(names)), make([]int32, len(names))
 	r.Worker, r.Budget, r.MaxPartitions = "", 0, 0
 	for i := range names {
 		one := &pops[i].look.PopRequest
 		r.Workers[i], r.Budgets[i], r.Leases[i] = one.Worker, int32(one.Budget), int32(one.LeaseSeconds) //nolint:gosec // at most MaxBatch and MaxLeaseSeconds
 		r.Budget += one.Budget
+		r.MaxBytes += pops[i].look.room.bytes
 	}
 	return r
 }

@@ -25,12 +25,11 @@ const (
 
 // serveReady serves a queue pop from the hot list: it parks in the crowd of its ring, where it costs no statement and no timer but its
 // deadline's.
-func (s *Server) serveReady(ctx context.Context, req *Request, l *look) (*Result, error) {
-	if !req.Wait || req.Timeout <= 0 {
-		result, _, err := s.lookReady(ctx, l, time.Time{})
+func (s *Server) serveReady(ctx context.Context, req *Request, l *look, deadline time.Time) (*Result, error) {
+	if deadline.IsZero() {
+		result, _, err := s.lookReady(ctx, l, deadline)
 		return result, err
 	}
-	deadline := time.Now().Add(min(req.Timeout, MaxTimeout))
 	lookCtx, cancel := context.WithDeadlineCause(ctx, deadline.Add(answerGrace), errLookTooLate)
 	defer cancel()
 	place := ready.NewParked()
@@ -54,6 +53,7 @@ func (s *Server) serveReady(ctx context.Context, req *Request, l *look) (*Result
 		if ring == nil {
 			return s.serveSearching(ctx, req, l, deadline)
 		}
+		l.room.release()
 		ring.Park(place)
 		switch s.park(ctx, place.Woken, min(jitter(relook), left)) {
 		case callerLeft:
@@ -184,6 +184,9 @@ func (s *Server) fill(ctx context.Context, ring *ready.Ring, batch int, minWait 
 // claimReady claims from at most limit partitions of the ring under a Pop slot, and tells the ring what became of each. The partitions are
 // taken after the slot was granted: nobody else can have them meanwhile.
 func (s *Server) claimReady(ctx context.Context, l *look, ring *ready.Ring, limit int) (*Result, error) {
+	if err := s.makeRoom(ctx, l, 0); err != nil {
+		return nil, err
+	}
 	slot, err := s.slots.Acquire(ctx, admission.Pop)
 	if err != nil {
 		return nil, context.Cause(ctx) // Acquire fails with nothing else
@@ -199,12 +202,15 @@ func (s *Server) claimReady(ctx context.Context, l *look, ring *ready.Ring, limi
 	s.counts.targeted.Add(1)
 
 	request := l.PopRequest
+	request.MaxBytes = l.room.bytes
 	var batches []Batch
 	var broken []brokenSegment
 	request.Accept = func(claimed pg.Claim) error { // auto-ack only: before the commit
 		releaseAll(batches) // of a try that was rolled back and is repeated
 		batches = nil
-		if p := prefixWithin(claimed.Partitions, s.cfg.MaxAnswerBytes); !p.whole {
+		if p, noRoom := s.fit(l, claimed.Partitions); noRoom != nil {
+			return noRoom
+		} else if !p.whole {
 			return &oversizedError{p.messages}
 		}
 		batches, broken = decode(claimed.Partitions)

@@ -23,7 +23,7 @@ const abandonTimeout = 5 * time.Second
 const timeLayout = "2006-01-02T15:04:05.000000Z"
 
 // A Result is what one pop claimed, at least one message. Its messages lie in pooled buffers: call Release when the answer has
-// been rendered.
+// been rendered, and Done when it has been sent, whatever became of it.
 type Result struct {
 	// Queue is the queue asked for; empty for a discovery pop.
 	Queue string
@@ -35,12 +35,17 @@ type Result struct {
 
 	server *Server
 	tenant uuid.UUID
+	// room is the memory that the answer is counted with.
+	room hold
+	// rendered is how long the rendered answer is; 0 before.
+	rendered int64
 	// lease is how long the messages are held; 0 for a discovery pop, which leaves it to each queue.
 	lease time.Duration
 }
 
 func (s *Server) newResult(l *look, batches []Batch) *Result {
-	result := &Result{Group: l.Group, Partitions: batches, server: s, tenant: l.Tenant, lease: time.Duration(l.LeaseSeconds) * time.Second}
+	result := &Result{Group: l.Group, Partitions: batches, server: s, tenant: l.Tenant, room: l.room, lease: time.Duration(l.LeaseSeconds) * time.Second}
+	l.room = hold{}
 	if l.kind != Discovery {
 		result.Queue = l.Queue
 	}
@@ -88,7 +93,9 @@ func (r *Result) AppendJSON(dst []byte) []byte {
 	}
 	dst = append(dst, `],"partitionsClaimed":`...)
 	dst = strconv.AppendInt(dst, int64(len(r.Partitions)), 10)
-	return append(dst, '}')
+	dst = append(dst, '}')
+	r.rendered = int64(len(dst))
+	return dst
 }
 
 // appendTail appends what all messages of a batch end with.
@@ -170,18 +177,23 @@ func (r *Result) sizeHint() int {
 	return size
 }
 
+// Done gives back the room that the answer takes among all answers. Doing so twice is fine.
+func (r *Result) Done() { r.room.release() }
+
 // Release gives the buffers of the messages back. The answer cannot be rendered afterwards; releasing twice is fine.
 func (r *Result) Release() {
 	for i := range r.Partitions {
 		releaseAll(r.Partitions[i : i+1])
 		r.Partitions[i].slices = nil
 	}
+	r.room.resize(min(r.room.bytes, r.rendered))
 }
 
 // Abandon gives the leases back because nobody is left to receive the answer, so that the messages go to somebody else at once
 // instead of after the lease. It outlives ctx and is bounded by itself. What was acknowledged by the pop stays acknowledged.
 func (r *Result) Abandon(ctx context.Context) {
 	r.Release()
+	r.Done()
 	if r.LeaseID == "" {
 		return
 	}

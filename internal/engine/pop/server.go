@@ -52,6 +52,10 @@ type Config struct {
 	// MaxAnswerBytes is how much uncompressed content one answer holds; a claim that has more is shortened to what fits. The first
 	// segment (one message, or at most 16 MiB) always fits. 0 is DefaultMaxAnswerBytes.
 	MaxAnswerBytes int64
+	// MaxInflightBytes is how much memory all answers together take from their claim until they are sent, counted as stored blobs, content and
+	// rendered bytes. Pops beyond it wait, or answer less. An answer that needs more than three quarters of it alone is served alone. 0 is
+	// DefaultMaxInflightBytes.
+	MaxInflightBytes int64
 	// Log takes what an operator must know, such as segments that cannot be read. Nil drops it.
 	Log *slog.Logger
 }
@@ -73,6 +77,7 @@ type Server struct {
 	markers  expiring[groupKey, struct{}]
 	probes   expiring[groupKey, *probe]
 	reads    chan struct{}
+	room     *room
 
 	stop    sync.Once
 	stopped chan struct{}
@@ -107,6 +112,8 @@ type Stats struct {
 	// Fills counts pops that waited for a fuller batch, FillTime how long they did in all.
 	Fills    int64
 	FillTime time.Duration
+	// InflightBytes is the memory that the answers under way take, RoomWaits how many pops waited for some.
+	InflightBytes, RoomWaits int64
 	// RoundTrips are the claims in the database, by duration.
 	RoundTrips pg.RoundTripCounts
 }
@@ -141,6 +148,7 @@ func New(cfg Config, db Store, gates *ready.Gates, slots *admission.Controller) 
 		slots:   slots,
 		log:     log,
 		reads:   make(chan struct{}, concurrentReads),
+		room:    newRoom(cfg.MaxInflightBytes, cfg.MaxAnswerBytes),
 		stopped: make(chan struct{}),
 	}
 }
@@ -167,6 +175,8 @@ func (s *Server) Stats() Stats {
 
 		Undecryptable: s.counts.sealed.Load(),
 		Shortened:     s.counts.shortened.Load(),
+		InflightBytes: s.room.inUse(),
+		RoomWaits:     s.room.waits.Load(),
 		RoundTrips:    s.counts.trips.Load(),
 	}
 }
@@ -178,7 +188,7 @@ func (s *Server) Stats() Stats {
 // own when the caller left, after which nothing stays leased.
 func (s *Server) Pop(ctx context.Context, req Request) (*Result, error) {
 	s.counts.requests.Add(1)
-	result, err := s.serve(ctx, &req)
+	result, err := s.serveWithin(ctx, &req)
 	if result == nil && err == nil {
 		s.counts.empty.Add(1)
 	}
@@ -194,26 +204,68 @@ func (s *Server) Pop(ctx context.Context, req Request) (*Result, error) {
 	return result, nil
 }
 
-// serve looks once, or again and again until something ends the wait.
-func (s *Server) serve(ctx context.Context, req *Request) (*Result, error) {
-	if s.closed() {
-		return nil, nil
-	}
+// serveWithin serves a pop as soon as there is room for its answer.
+func (s *Server) serveWithin(ctx context.Context, req *Request) (*Result, error) {
 	l := s.newLook(req)
-	if req.Kind == Queue && s.hot != nil {
-		return s.serveReady(ctx, req, l)
+	defer func() { l.room.release() }() // a result has taken it over
+	var deadline time.Time
+	if l.waits {
+		deadline = time.Now().Add(min(req.Timeout, MaxTimeout))
 	}
-	if !req.Wait || req.Timeout <= 0 {
+	for {
+		result, err := s.serve(ctx, req, l, deadline)
+		full, noRoom := errors.AsType[*noRoomError](err)
+		if !noRoom {
+			return result, err
+		}
+		if err := s.waitForRoom(ctx, l, deadline, full.needs); err != nil || s.closed() {
+			return nil, err
+		}
+	}
+}
+
+// waitForRoom waits, as long as the pop may, for the room that its claim turned out to need. Nothing is held meanwhile.
+func (s *Server) waitForRoom(ctx context.Context, l *look, deadline time.Time, needs int64) error {
+	if l.waits {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, deadline.Add(answerGrace), ErrNoRoom)
+		defer cancel()
+	}
+	return s.makeRoom(ctx, l, needs)
+}
+
+// makeRoom takes room for the answer of a claim, so many bytes or, with 0, what answers of the queue usually need. A pop that does not
+// wait for messages waits for room for a moment only.
+func (s *Server) makeRoom(ctx context.Context, l *look, bytes int64) error {
+	if bytes == 0 && s.room.enter(&l.room, queueKey{l.Tenant, l.Queue}) {
+		return nil
+	}
+	if !l.waits {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, roomWait, ErrNoRoom)
+		defer cancel()
+	}
+	return s.room.wait(ctx, &l.room, max(bytes, s.room.expects(queueKey{l.Tenant, l.Queue})))
+}
+
+// serve looks once, or again and again until something ends the wait. A zero deadline is that of a pop that does not wait.
+func (s *Server) serve(ctx context.Context, req *Request, l *look, deadline time.Time) (*Result, error) {
+	switch {
+	case s.closed():
+		return nil, nil
+	case req.Kind == Queue && s.hot != nil:
+		return s.serveReady(ctx, req, l, deadline)
+	case deadline.IsZero():
 		return s.attempt(ctx, l)
 	}
-	return s.serveSearching(ctx, req, l, time.Now().Add(min(req.Timeout, MaxTimeout)))
+	return s.serveSearching(ctx, req, l, deadline)
 }
 
 // newLook is the first look of a request. It is made apart from the frames that a parked pop keeps on its stack.
 //
 //go:noinline
 func (s *Server) newLook(req *Request) *look {
-	return &look{kind: req.Kind, override: req.LeaseSeconds, PopRequest: req.claim(segment.NewID().String(), s.cfg.DefaultMode)}
+	return &look{kind: req.Kind, override: req.LeaseSeconds, waits: req.Wait && req.Timeout > 0, PopRequest: req.claim(segment.NewID().String(), s.cfg.DefaultMode)}
 }
 
 // serveSearching looks again and again until something ends the wait, letting the database find the partitions.
@@ -246,6 +298,7 @@ func (s *Server) serveSearching(ctx context.Context, req *Request, l *look, dead
 		if left <= 0 {
 			return nil, nil
 		}
+		l.room.release()
 		switch s.park(ctx, opened, min(time.Until(next.due), left)) {
 		case woken:
 			wasWoken = true
