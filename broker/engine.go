@@ -91,7 +91,7 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		FusedPops: b.fusedPops(), FusedClaims: b.cfg.Pop.FusionConcurrency,
 		Paused: flags.PopsPaused, Log: b.log, Opener: opener, Sniff: b.cfg.Secrets.Sniff,
 		MaxAnswerBytes: b.cfg.Pop.MaxAnswerBytes, MaxInflightBytes: b.cfg.Pop.MaxInflightAnswers,
-		Delivered:      func(d pop.Delivery) { acker.Delivered(ack.Delivery(d)) },
+		Delivered: func(d pop.Delivery) { acker.Delivered(ack.Delivery(d)) },
 	}, db, gates, slots)
 	encryption := push.Encryption{Demanded: pusher.Encrypts, Forget: pusher.ForgetQueue, Sealer: sealer}
 	transactor := transaction.New(transaction.Config{Packer: packer, Encryption: encryption}, db, acker, gates, slots)

@@ -34,7 +34,9 @@ var ErrNoRoom = errors.New("too many answers are under way: their memory (QUEEN_
 // holds nothing, waits for so much room, and claims again.
 type noRoomError struct{ needs int64 }
 
-func (e *noRoomError) Error() string { return fmt.Sprintf("the first segment needs %d bytes of room", e.needs) }
+func (e *noRoomError) Error() string {
+	return fmt.Sprintf("the first segment needs %d bytes of room", e.needs)
+}
 
 // A room bounds the memory of all answers from their claim until they are sent: the blobs, their content, and the rendered bytes. A pop takes
 // what it may need before it claims and gives back what it does not need as soon as it knows. It waits with nothing in hand only,
