@@ -13,6 +13,8 @@ func BenchmarkManagementReads(b *testing.B) {
 		{"QueueStatusList", `SELECT queen.get_status_queues_v2()`},
 		{"QueueDetailSmall", `SELECT queen.get_queue_detail_v2('q77')`},
 		{"QueueDetailBig", `SELECT queen.get_queue_detail_v2('big')`},
+		{"QueueSmall", `SELECT queen.get_queue_v2('q77')`},
+		{"QueueBig", `SELECT queen.get_queue_v2('big')`},
 		{"PartitionsByName", `SELECT queen.log_partition_list_v1('big')`},
 		{"PartitionsByDepth", `SELECT queen.log_partition_list_v1('big', '{"sort":"depth"}')`},
 		{"Groups", `SELECT queen.get_consumer_groups_v4()`},

@@ -57,7 +57,7 @@ func TestManagementPlans(t *testing.T) {
 		args    []any
 	}{
 		{"QueueDetailOfASmallQueue", 400, true, `SELECT queen.get_queue_detail_v2('q77')`, nil},
-		{"QueueDetailOfADeepPartition", 60, true, `SELECT queen.get_queue_detail_v2('deep')`, nil},
+		{"QueueDetailOfADeepPartition", 200, true, `SELECT queen.get_queue_detail_v2('deep')`, nil},
 		{"PartitionsByName", 4000, true, `SELECT queen.log_partition_list_v1('big')`, nil},
 		{"PartitionsByNameInTheMiddle", 2500, true, `SELECT queen.log_partition_list_v1('big', '{"after":"0|p30","limit":50}')`, nil},
 		{"MessagesOfASmallQueue", 1500, true, `SELECT queen.list_messages_v1('{"queue":"q77"}')`, nil},
@@ -68,6 +68,9 @@ func TestManagementPlans(t *testing.T) {
 		{"DeadLettersBehindACursor", 3000, true, `SELECT queen.get_dlq_messages_v1(jsonb_build_object('after', queen.iso_us_v1(now() - interval '30 min') || '|00000000-0000-0000-0000-000000000000'))`, nil},
 		{"SeekInADeepPartition", 200, true, `SELECT queen.log_seek_partition_v1('g', 'deep', 'deep', false, now() - interval '30 min')`, nil},
 		{"DepthOfASmallQueue", 150, true, `SELECT queen.log_queue_depth_v1('q77', '')`, nil},
+		// A queue of 50,000 partitions: every table once for the totals, a page of the partitions.
+		{"QueueDetailOfABigQueue", 30000, false, `SELECT queen.get_queue_detail_v2('big')`, nil},
+		{"QueueOfABigQueue", 40000, false, `SELECT queen.get_queue_v2('big')`, nil},
 		// Everybody's: bounded by the sizes of the tables, plus a few steps for each of the thousand that lag.
 		{"Groups", 20000, false, `SELECT queen.get_consumer_groups_v4()`, nil},
 		{"Lagging", 60000, false, `SELECT queen.get_lagging_partitions_v1(0)`, nil},

@@ -203,6 +203,7 @@ func TestRetentionSeries(t *testing.T) {
 		{mine, "completed_retention", 7},
 		{mine, "__partition_deleted__", 0},
 		{mine, "max_wait_time_eviction", 1},
+		{mine, "purge", 3},
 		{theirs, "retention", 100},
 		{uuid.New(), "retention", 1000},
 	} {
@@ -213,9 +214,9 @@ func TestRetentionSeries(t *testing.T) {
 		require.NoError(t, err)
 		return s.Totals
 	}
-	require.Equal(t, map[string]int{"retentionMsgs": 5, "completedRetentionMsgs": 7, "evictionMsgs": 1, "totalMsgs": 13, "eventCount": 3}, totals(`{"_isolated":true}`))
-	require.Equal(t, 1013, totals(`{}`)["totalMsgs"], "what nobody owns any more is shown where there is one tenant")
-	require.Equal(t, 13, totals(`{"queue":"mine"}`)["totalMsgs"])
+	require.Equal(t, map[string]int{"retentionMsgs": 5, "completedRetentionMsgs": 7, "evictionMsgs": 1, "purgeMsgs": 3, "totalMsgs": 16, "eventCount": 4}, totals(`{"_isolated":true}`))
+	require.Equal(t, 1016, totals(`{}`)["totalMsgs"], "what nobody owns any more is shown where there is one tenant")
+	require.Equal(t, 16, totals(`{"queue":"mine"}`)["totalMsgs"])
 	require.Equal(t, 100, totals(`{"_tenant":"` + foreign.String() + `"}`)["totalMsgs"])
 }
 

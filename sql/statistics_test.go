@@ -170,14 +170,25 @@ func TestStatisticsAgreeWithCounting(t *testing.T) {
 					FROM queen.log_consumers c JOIN queen.log_partitions p ON p.id = c.partition_id JOIN queen.queues q ON q.id = p.queue_id
 					WHERE q.name = $1 AND p.name = $2 AND c.worker_id IS NOT NULL ORDER BY c.consumer_group LIMIT 1`, queue, p)
 			case 7:
-				l.exec(t, `SELECT queen.log_seek_offset_v1($1, $2, $3, $4)`, g, queue, p, rapid.Int64Range(0, 20).Draw(t, "offset"))
+				switch rapid.IntRange(0, 3).Draw(t, "where") {
+				case 0: // to the end, one partition or all
+					l.exec(t, `SELECT queen.log_seek_consumer_group_v1($1, $2, true)`, g, queue)
+				case 1: // to the time of one of the segments, which may be gone by now
+					l.exec(t, `SELECT queen.log_seek_partition_v1($1, $2, $3, false, (SELECT min(s.created_at) FROM queen.queues q JOIN queen.log_partitions p ON p.queue_id = q.id
+						JOIN queen.log_segments s ON s.partition_id = p.id WHERE q.name = $2 AND s.base_offset >= $4))`, g, queue, p, rapid.Int64Range(0, 20).Draw(t, "segment"))
+				default:
+					l.exec(t, `SELECT queen.log_seek_offset_v1($1, $2, $3, $4)`, g, queue, p, rapid.Int64Range(0, 20).Draw(t, "offset"))
+				}
 			case 8: // retention takes a part, or the batch of a group runs out
 				l.exec(t, `SELECT queen.log_retention_step_v1(p.id, now() + interval '1 day', NULL, $3) FROM queen.log_partitions p JOIN queen.queues q ON q.id = p.queue_id
 					WHERE q.name = $1 AND p.name = $2`, queue, p, rapid.IntRange(1, 2).Draw(t, "rows"))
 				l.exec(t, `UPDATE queen.log_consumers c SET lease_expires_at = now() - interval '1 s' FROM queen.log_partitions p, queen.queues q
 					WHERE p.id = c.partition_id AND q.id = p.queue_id AND q.name = $1 AND c.worker_id = $2`, queue, worker)
 			case 9:
-				if rapid.IntRange(0, 3).Draw(t, "rarely") == 0 {
+				switch rapid.IntRange(0, 3).Draw(t, "rarely") {
+				case 1: // consumed messages go, by hand
+					l.exec(t, `SELECT queen.log_purge_v1($1, '', 'consumed', false, 100)`, queue)
+				case 0:
 					l.exec(t, `SELECT queen.log_delete_consumer_group_for_queue_v1($1, $2)`, g, queue)
 				}
 			}
@@ -210,6 +221,17 @@ func requireCensus(t *rapid.T, l pushLog, queue string) {
 		total.add(want)
 	}
 	require.Equal(t, total, detail.Totals.Messages)
+	if len(c.cursors) > 1 {
+		narrow, err := callJSON[struct {
+			Partitions     []partition
+			PartitionCount int
+			Totals         struct{ Messages figures }
+		}](l, `SELECT queen.log_queue_detail_v1($1, '{"limit":1}')`, queue)
+		require.NoError(t, err)
+		require.Equal(t, detail.Partitions[:1], narrow.Partitions)
+		require.Equal(t, len(c.cursors), narrow.PartitionCount)
+		require.Equal(t, total, narrow.Totals.Messages, "totals are of the whole queue, whatever is listed")
+	}
 	depth, err := callJSON[struct{ Depth int64 }](l, `SELECT queen.log_queue_depth_v1($1, '')`, queue)
 	require.NoError(t, err)
 	require.Equal(t, total.Pending, depth.Depth)

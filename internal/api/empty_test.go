@@ -81,11 +81,11 @@ func (f *emptyBroker) ListQueues(context.Context, uuid.UUID, pg.QueueFilter) (js
 	return f.raw()
 }
 
-func (f *emptyBroker) QueueSummary(context.Context, uuid.UUID, string) (json.RawMessage, error) {
+func (f *emptyBroker) QueueSummary(context.Context, uuid.UUID, string, pg.PartitionPage) (json.RawMessage, error) {
 	return f.raw()
 }
 
-func (f *emptyBroker) QueueDetail(context.Context, uuid.UUID, string) (json.RawMessage, error) {
+func (f *emptyBroker) QueueDetail(context.Context, uuid.UUID, string, pg.PartitionPage) (json.RawMessage, error) {
 	return f.raw()
 }
 

@@ -24,9 +24,17 @@ func (s *Server) listQueues(w http.ResponseWriter, r *http.Request) error {
 	return relay(w)(s.deps.Store.ListQueues(r.Context(), tenantOf(r), filter))
 }
 
-// getQueue describes one queue with its partitions.
+// getQueue describes one queue with its partitions, at most maxPageLimit of them.
 func (s *Server) getQueue(w http.ResponseWriter, r *http.Request) error {
-	return relay(w)(s.deps.Store.QueueSummary(r.Context(), tenantOf(r), r.PathValue("queue")))
+	return relay(w)(s.deps.Store.QueueSummary(r.Context(), tenantOf(r), r.PathValue("queue"), partitionPage(lenient(r))))
+}
+
+// partitionPage reads which partitions a detail of a queue shows. Clients of the older line name no page and see the first one,
+// which holds every partition of all but the widest queues.
+func partitionPage(q lenientQuery) pg.PartitionPage {
+	page := pg.PartitionPage{Cursor: q.text("cursor")}
+	page.Limit, _ = q.page(maxPageLimit)
+	return page
 }
 
 // queueOptions shows the stored options of a queue, in the form that configure takes.

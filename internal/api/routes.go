@@ -62,7 +62,7 @@ var routes = []route{
 
 	{method: "POST", path: "/api/v1/configure", access: accessReadWrite, handler: (*Server).configure, failed: "configure failed", body: shapeConfigure, answer: shapeConfigured, summary: "Create a queue or change its options."},
 	{method: "GET", path: "/api/v1/resources/queues", access: accessReadOnly, handler: (*Server).listQueues, failed: "list failed", query: queryQueues + " stats", answer: shapeQueues, summary: "List the queues, the newest first; with stats=cached as of the last statistics."},
-	{method: "GET", path: "/api/v1/resources/queues/{queue}", access: accessReadOnly, handler: (*Server).getQueue, failed: "get failed", answer: shapeQueue, summary: "Describe a queue with its options and partitions."},
+	{method: "GET", path: "/api/v1/resources/queues/{queue}", access: accessReadOnly, handler: (*Server).getQueue, failed: "get failed", query: "limit:int cursor", answer: shapeQueue, summary: "Describe a queue with its options and partitions, at most 1,000 an answer."},
 	{method: "DELETE", path: "/api/v1/resources/queues/{queue}", access: accessAdmin, handler: (*Server).deleteQueue, failed: "delete failed", answer: shapeDeletedQueue, summary: "Delete a queue with everything in it."},
 	{method: "GET", path: "/api/v1/resources/queues/{queue}/options", access: accessReadOnly, handler: (*Server).queueOptions, failed: "get failed", answer: shapeOptions, summary: "Show the stored options of a queue."},
 	{method: "GET", path: "/api/v1/resources/queues/{queue}/partitions", access: accessReadOnly, handler: (*Server).queuePartitions, failed: "list failed", query: "prefix group sort cursor limit:int", answer: shapePartitions, summary: "List the partitions of a queue page by page, by name, depth or age."},
@@ -109,7 +109,7 @@ var routes = []route{
 
 	{method: "GET", path: "/api/v1/status", access: accessReadOnly, handler: (*Server).systemStatus, failed: "status failed", query: "from to queue namespace task", answer: shapeStatus, summary: "Show throughput, counters, leases, dead letters and brokers."},
 	{method: "GET", path: "/api/v1/status/queues", access: accessReadOnly, handler: (*Server).queueStatuses, failed: "status queues failed", query: queryQueues, answer: shapeQueueStatuses, summary: "List the counters of the queues, the newest queue first."},
-	{method: "GET", path: "/api/v1/status/queues/{queue}", access: accessReadOnly, handler: (*Server).queueStatus, failed: "queue detail failed", answer: shapeQueueStatus, summary: "Show the counters of a queue, partition by partition."},
+	{method: "GET", path: "/api/v1/status/queues/{queue}", access: accessReadOnly, handler: (*Server).queueStatus, failed: "queue detail failed", query: "limit:int cursor", answer: shapeQueueStatus, summary: "Show the counters of a queue, partition by partition, at most 1,000 an answer."},
 	{method: "GET", path: "/api/v1/status/analytics", access: accessReadOnly, handler: (*Server).messageVolume, failed: "analytics failed", query: "from to interval queue namespace task", answer: shapeVolume, summary: "Count the stored messages by the time of their push."},
 	{method: "GET", path: "/api/v1/status/buffers", access: accessReadOnly, handler: (*Server).buffers, answer: shapeBuffers, summary: "Show what waits in the file buffer."},
 	{method: "GET", path: "/api/v1/analytics/queue-lag", access: accessReadOnly, handler: (*Server).queueLag, failed: "queue lag failed", query: querySeries, answer: shapeQueueLag, summary: "Show how long messages waited until they were popped."},

@@ -29,7 +29,7 @@ const (
 	shapeCounters       = `{"total":"int","pending":"int","processing":"int","completed":"int","failed":"int|null","deadLetter":"int"}`
 	shapeQueue    shape = `{"id":"uuid","name":"string","namespace":"string|null","task":"string|null","createdAt":"time",
 		"partitions":[{"id":"uuid","name":"string","createdAt":"time","stats":` + shapeCounters + `,"oldestMessage":"time|null","newestMessage":"time|null"}],
-		"totals":` + shapeCounters + `,"retainedBytes":"int","segments":{"segments":"int","messages":"int"},"options":` + shapeOptionValues + `,
+		"partitionCount":"int","nextCursor":"string|null","totals":` + shapeCounters + `,"retainedBytes":"int","segments":{"segments":"int","messages":"int"},"options":` + shapeOptionValues + `,
 		"maxSize":"int","queueDepth":"int","remainingCapacity":"int|null"}`
 	shapeDeletedQueue shape = `{"deleted":"bool","queue":"string","existed":"bool","message?":"string"}`
 	shapePartitions   shape = `{"partitions":[{"id":"uuid","name":"string","createdAt":"time","lastWriteAt":"time|null","messages":` + shapeCounters + `,
@@ -119,7 +119,8 @@ const (
 		"config":{"leaseTime":"int","retryLimit":"int","retryDelay":"int","ttl":"int","maxQueueSize":"int","deadLetterQueue":"bool"}},
 		"partitions":[{"id":"uuid","name":"string","createdAt":"time","messages":` + shapeCounters + `,"stats":` + shapeCounters + `,
 		"pending":"int","processing":"int","completed":"int","dlq":"int","cursor":{"totalConsumed":"int","batchesConsumed":"int"},
-		"lastActivity":"time|null","oldestMessage":"time|null","newestMessage":"time|null"}],"totals":{"messages":` + shapeCounters + `}}`
+		"lastActivity":"time|null","oldestMessage":"time|null","newestMessage":"time|null"}],"partitionCount":"int","nextCursor":"string|null",
+		"totals":{"messages":` + shapeCounters + `}}`
 	shapeVolume  shape = `{"dataPoints":[{"timestamp":"time","messages":"int"}],"interval":"string","from":"time","to":"time"}`
 	shapeBuffers shape = `{"pending":"int","failed":"int","dbHealthy":"bool","worker":"int"}`
 
@@ -129,7 +130,7 @@ const (
 		"pushPerSecond":"number","popPerSecond":"number","ackPerSecond":"number","emptyPerSecond":"number","parkedCount":"number"}],"queues":["string"]}`
 	shapeParked shape = `{` + shapeRange + `,"series":[{"bucket":"time","queueName":"string","hostname":"string","workerId":"int","parkedCount":"number"}],
 		"replicas":[{"hostname":"string","workerId":"int"}]}`
-	shapeDeletions           = `"retentionMsgs":"int","completedRetentionMsgs":"int","evictionMsgs":"int","totalMsgs":"int","eventCount":"int"`
+	shapeDeletions           = `"retentionMsgs":"int","completedRetentionMsgs":"int","evictionMsgs":"int","purgeMsgs":"int","totalMsgs":"int","eventCount":"int"`
 	shapeRetention     shape = `{` + shapeRange + `,"series":[{"bucket":"time",` + shapeDeletions + `}],"totals":{` + shapeDeletions + `}}`
 	shapeGauge               = `{"avg":"number|null","min":"number|null","max":"number|null","last":"number|null"}`
 	shapeSystemMetrics shape = `{"timeRange":{"from":"time","to":"time"},"replicas":[{"hostname":"string","port":"int","workerId":"string","timeSeries":[{"timestamp":"time","sampleCount":"int",

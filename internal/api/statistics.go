@@ -63,9 +63,9 @@ func (s *Server) queueStatuses(w http.ResponseWriter, r *http.Request) error {
 	return relay(w)(s.deps.Store.QueueStatuses(r.Context(), tenantOf(r), queueFilter(lenient(r), 100)))
 }
 
-// queueStatus shows the counters of one queue, partition by partition.
+// queueStatus shows the counters of one queue, partition by partition, at most maxPageLimit of them.
 func (s *Server) queueStatus(w http.ResponseWriter, r *http.Request) error {
-	return relay(w)(s.deps.Store.QueueDetail(r.Context(), tenantOf(r), r.PathValue("queue")))
+	return relay(w)(s.deps.Store.QueueDetail(r.Context(), tenantOf(r), r.PathValue("queue"), partitionPage(lenient(r))))
 }
 
 // messageVolume counts the stored messages by the time of their push.

@@ -83,20 +83,20 @@ func TestManagementShapes(t *testing.T) {
 	p, _ := consumed(t, db)
 	raw := func(answer json.RawMessage, err error) string { t.Helper(); return shape(t, answer, err) }
 
-	const figures = `{"total": 3, "failed": null, "pending": 2, "completed": 1, "deadLetter": 0, "processing": 1}`
-	detail := raw(db.QueueDetail(ctx, tenant, "q"))
-	require.Contains(t, detail, `"queue": {"id": "<id>", "name": "q", "task": "tk", "config": {"ttl": 3600, "leaseTime": 30, "retryDelay": 1000, "retryLimit": 3, "maxQueueSize": 10, "deadLetterQueue": true}, "priority": 0, "createdAt": "<time>", "namespace": "ns"}`)
-	require.Contains(t, detail, `{"id": "<id>", "dlq": 0, "name": "p", "stats": `+figures+`, "cursor": {"totalConsumed": 1, "batchesConsumed": 0}, "pending": 2, "messages": `+figures+`, "completed": 1, "createdAt": "<time>", "processing": 1, "lastActivity": "<time>", "newestMessage": "<time>", "oldestMessage": "<time>"}`)
-	require.Contains(t, detail, `"totals": {"messages": {"total": 4, "failed": null, "pending": 3, "completed": 1, "deadLetter": 0, "processing": 1}}`)
-	summary := raw(db.QueueSummary(ctx, tenant, "q"))
-	require.Contains(t, summary, `"totals": {"total": 4, "failed": null, "pending": 3, "completed": 1, "deadLetter": 0, "processing": 1}`)
-	require.Contains(t, summary, `"maxSize": 10`)
-	require.Contains(t, summary, `"queueDepth": 3, `)
-	require.Contains(t, summary, `"remainingCapacity": 7`)
-	require.Contains(t, summary, `"segments": {"messages": 4, "segments": 3}`)
-	require.Contains(t, summary, `{"id": "<id>", "name": "p", "stats": `+figures+`, "createdAt": "<time>", "newestMessage": "<time>", "oldestMessage": "<time>"}`)
-	require.JSONEq(t, `{"error":"Queue not found"}`, raw(db.QueueSummary(ctx, uuid.New(), "q")))
-	require.JSONEq(t, `{"error":"Queue not found"}`, raw(db.QueueDetail(ctx, tenant, "none")))
+	const figures = `{"total":3,"failed":null,"pending":2,"completed":1,"deadLetter":0,"processing":1}`
+	detail := raw(db.QueueDetail(ctx, tenant, "q", pg.PartitionPage{}))
+	require.Contains(t, detail, `"queue":{"id":"<id>","name":"q","task":"tk","config":{"ttl":3600,"leaseTime":30,"retryDelay":1000,"retryLimit":3,"maxQueueSize":10,"deadLetterQueue":true},"priority":0,"createdAt":"<time>","namespace":"ns"}`)
+	require.Contains(t, detail, `{"id":"<id>","dlq":0,"name":"p","stats":`+figures+`,"cursor":{"totalConsumed":1,"batchesConsumed":0},"pending":2,"messages":`+figures+`,"completed":1,"createdAt":"<time>","processing":1,"lastActivity":"<time>","newestMessage":"<time>","oldestMessage":"<time>"}`)
+	require.Contains(t, detail, `"totals":{"messages":{"total":4,"failed":null,"pending":3,"completed":1,"deadLetter":0,"processing":1}}`)
+	summary := raw(db.QueueSummary(ctx, tenant, "q", pg.PartitionPage{}))
+	require.Contains(t, summary, `"totals":{"total":4,"failed":null,"pending":3,"completed":1,"deadLetter":0,"processing":1}`)
+	require.Contains(t, summary, `"maxSize":10`)
+	require.Contains(t, summary, `"queueDepth":3,`)
+	require.Contains(t, summary, `"remainingCapacity":7`)
+	require.Contains(t, summary, `"segments":{"messages":4,"segments":3}`)
+	require.Contains(t, summary, `{"id":"<id>","name":"p","stats":`+figures+`,"createdAt":"<time>","newestMessage":"<time>","oldestMessage":"<time>"}`)
+	require.JSONEq(t, `{"error":"Queue not found"}`, raw(db.QueueSummary(ctx, uuid.New(), "q", pg.PartitionPage{})))
+	require.JSONEq(t, `{"error":"Queue not found"}`, raw(db.QueueDetail(ctx, tenant, "none", pg.PartitionPage{})))
 
 	require.JSONEq(t, `[{"name":"g","topics":["q"],"queueName":"q","members":1,"partitionCursors":1,"partitionsWithLag":1,"totalLag":2,"maxTimeLag":0,"queue":"q","lagMessages":2,"lagSeconds":0,
 		"state":"Stable","storage":"segments","subscriptionMode":null,"subscriptionTimestamp":null,"subscriptionCreatedAt":null}]`, raw(db.ConsumerGroups(ctx, tenant)))

@@ -201,10 +201,11 @@ func TestPartitionPagesAndPurge(t *testing.T) {
 	request.Partition, request.Budget, request.AutoAck = "p_4", 3, true
 	_, err := db.PopSpecific(ctx, request)
 	require.NoError(t, err)
-	pages := func(page pg.PartitionPage) (names []string) {
+	type lister func(context.Context, uuid.UUID, string, pg.PartitionPage) (json.RawMessage, error)
+	walk := func(list lister, page pg.PartitionPage) (names []string) {
 		t.Helper()
 		for {
-			answer, err := db.ListPartitions(ctx, tenant, "q", page)
+			answer, err := list(ctx, tenant, "q", page)
 			require.NoError(t, err)
 			var found struct {
 				Partitions []struct{ Name string }
@@ -219,6 +220,17 @@ func TestPartitionPagesAndPurge(t *testing.T) {
 			}
 			page.Cursor = *found.NextCursor
 		}
+	}
+	pages := func(page pg.PartitionPage) []string { t.Helper(); return walk(db.ListPartitions, page) }
+	for _, limit := range []int{0, 1, 4, 6} {
+		require.Equal(t, []string{"p_0", "p_1", "p_2", "p_3", "p_4", "px"}, walk(db.QueueDetail, pg.PartitionPage{Limit: limit}))
+		require.Equal(t, []string{"p_0", "p_1", "p_2", "p_3", "p_4", "px"}, walk(db.QueueSummary, pg.PartitionPage{Limit: limit}))
+	}
+	for _, list := range []lister{db.QueueDetail, db.QueueSummary} {
+		answer, err := list(ctx, tenant, "q", pg.PartitionPage{Limit: 1})
+		require.Regexp(t, `"partitionCount":6.*"total":31`, shape(t, answer, err), "the totals are those of the whole queue")
+		_, err = list(ctx, tenant, "q", pg.PartitionPage{Cursor: "?"})
+		require.ErrorIs(t, err, pg.ErrInvalidCursor)
 	}
 	require.Equal(t, []string{"p_0", "p_1", "p_2", "p_3", "p_4", "px"}, pages(pg.PartitionPage{Limit: 4}))
 	require.Equal(t, []string{"p_0", "p_1", "p_2", "p_3", "p_4"}, pages(pg.PartitionPage{Prefix: "p_", Limit: 2}), "a prefix is no pattern")

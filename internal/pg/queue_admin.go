@@ -19,9 +19,10 @@ func (db *DB) ListQueues(ctx context.Context, tenant uuid.UUID, q QueueFilter) (
 	return db.filtered(ctx, "list queues", "log_queue_list_v1", q.filter(tenant))
 }
 
-// QueueSummary returns a queue with its partitions, options and capacity, or {"error":"Queue not found"}.
-func (db *DB) QueueSummary(ctx context.Context, tenant uuid.UUID, queue string) (json.RawMessage, error) {
-	return db.manage(ctx, "read a queue", `SELECT queen.get_queue_v2($1::text, $2::uuid)`, queue, uuidArgument(tenant))
+// QueueSummary returns a queue with its totals, a page of its partitions by name, options and capacity, or {"error":"Queue not
+// found"}. Of the page, Limit (0: 1,000, which is also the most) and Cursor count. Errors: ErrInvalidCursor.
+func (db *DB) QueueSummary(ctx context.Context, tenant uuid.UUID, queue string, p PartitionPage) (json.RawMessage, error) {
+	return db.partitionPage(ctx, "read a queue", "log_queue_summary_v1", tenant, queue, filter{}, p)
 }
 
 // QueueOptionsOf returns {"queue","namespace","task","options"} of a queue, with the options in the form that Configure takes; nil
@@ -31,9 +32,28 @@ func (db *DB) QueueOptionsOf(ctx context.Context, tenant uuid.UUID, queue string
     'options', queen.queue_options_v1(q.id)) FROM queen.queues AS q WHERE q.tenant_id = $2::uuid AND q.name = $1::text)`, queue, uuidArgument(tenant))
 }
 
-// QueueDetail returns the status form of a queue with its partitions, or {"error":"Queue not found"}.
-func (db *DB) QueueDetail(ctx context.Context, tenant uuid.UUID, queue string) (json.RawMessage, error) {
-	return db.manage(ctx, "read the detail of a queue", `SELECT queen.get_queue_detail_v2($1::text, $2::uuid)`, queue, uuidArgument(tenant))
+// QueueDetail returns the status form of a queue, paged like QueueSummary, or {"error":"Queue not found"}.
+func (db *DB) QueueDetail(ctx context.Context, tenant uuid.UUID, queue string, p PartitionPage) (json.RawMessage, error) {
+	return db.partitionPage(ctx, "read the detail of a queue", "log_queue_detail_v1", tenant, queue, filter{}, p)
+}
+
+// partitionPage calls a procedure that shows partitions of a queue page by page, with f and the page as its filters.
+func (db *DB) partitionPage(ctx context.Context, act, procedure string, tenant uuid.UUID, queue string, f filter, p PartitionPage) (json.RawMessage, error) {
+	after, err := decodePosition(p.Cursor, partitionPosition)
+	if err != nil {
+		return nil, err
+	}
+	f = f.limited(p.Limit, 0)
+	f["after"] = after
+	text, err := f.text()
+	if err != nil {
+		return nil, err
+	}
+	answer, err := db.manage(ctx, act, `SELECT queen.`+procedure+`($1::text, $2::jsonb, $3::uuid)`, queue, text, uuidArgument(tenant))
+	if err != nil {
+		return nil, err
+	}
+	return withCursor(answer)
 }
 
 // QueueStatuses returns {"queues":[…],"pagination"} from the figures of the last refresh.
@@ -75,24 +95,11 @@ func (db *DB) QueueDepth(ctx context.Context, tenant uuid.UUID, queue, group str
 
 // ListPartitions returns {"partitions":[…],"nextCursor"}, or {"error":"Queue not found"}. Errors: ErrInvalidCursor.
 func (db *DB) ListPartitions(ctx context.Context, tenant uuid.UUID, queue string, p PartitionPage) (json.RawMessage, error) {
-	after, err := decodePosition(p.Cursor, partitionPosition)
-	if err != nil {
-		return nil, err
+	sort := "name"
+	if p.Sort == "depth" || p.Sort == "age" {
+		sort = p.Sort
 	}
-	f := filter{}.limited(p.Limit, 0)
-	f["prefix"], f["group"], f["after"], f["sort"] = p.Prefix, p.Group, after, p.Sort
-	if p.Sort != "depth" && p.Sort != "age" {
-		f["sort"] = "name"
-	}
-	text, err := f.text()
-	if err != nil {
-		return nil, err
-	}
-	answer, err := db.manage(ctx, "list partitions", `SELECT queen.log_partition_list_v1($1::text, $2::jsonb, $3::uuid)`, queue, text, uuidArgument(tenant))
-	if err != nil {
-		return nil, err
-	}
-	return withCursor(answer)
+	return db.partitionPage(ctx, "list partitions", "log_partition_list_v1", tenant, queue, filter{"prefix": p.Prefix, "group": p.Group, "sort": sort}, p)
 }
 
 // QueueCapacity returns {"queues":[{"queue","maxSize","queueDepth","remainingCapacity","full"}]} of the queues with a limit.

@@ -1,6 +1,6 @@
 -- What retention deleted, over time.
 
--- get_retention_timeseries_v1: messages deleted per bucket, oldest first, and their totals.
+-- get_retention_timeseries_v1: messages deleted per bucket, oldest first, and their totals; purgeMsgs are those that an operator purged.
 --   p_filters  from, to, queue, _tenant, _isolated
 -- Events about partitions (types that begin and end with two underscores) are no messages and are left out. A row whose
 -- partition is gone belongs to nobody any more: it is shown to the default tenant as long as no tenancy header is in use.
@@ -26,6 +26,7 @@ BEGIN
                COALESCE(sum(h.messages_deleted) FILTER (WHERE h.retention_type = 'retention'), 0) AS retention,
                COALESCE(sum(h.messages_deleted) FILTER (WHERE h.retention_type = 'completed_retention'), 0) AS completed,
                COALESCE(sum(h.messages_deleted) FILTER (WHERE h.retention_type = 'max_wait_time_eviction'), 0) AS eviction,
+               COALESCE(sum(h.messages_deleted) FILTER (WHERE h.retention_type = 'purge'), 0) AS purge,
                COALESCE(sum(h.messages_deleted), 0) AS total, count(*) AS events
           FROM queen.retention_history h
           LEFT JOIN queen.log_partitions p ON p.id = h.partition_id
@@ -36,9 +37,9 @@ BEGIN
     )
     SELECT COALESCE(jsonb_agg(jsonb_build_object(
                'bucket', queen.iso_s_v1(b.bucket), 'retentionMsgs', b.retention, 'completedRetentionMsgs', b.completed,
-               'evictionMsgs', b.eviction, 'totalMsgs', b.total, 'eventCount', b.events) ORDER BY b.bucket), '[]'),
+               'evictionMsgs', b.eviction, 'purgeMsgs', b.purge, 'totalMsgs', b.total, 'eventCount', b.events) ORDER BY b.bucket), '[]'),
            jsonb_build_object('retentionMsgs', COALESCE(sum(b.retention), 0), 'completedRetentionMsgs', COALESCE(sum(b.completed), 0),
-               'evictionMsgs', COALESCE(sum(b.eviction), 0), 'totalMsgs', COALESCE(sum(b.total), 0), 'eventCount', COALESCE(sum(b.events), 0))
+               'evictionMsgs', COALESCE(sum(b.eviction), 0), 'purgeMsgs', COALESCE(sum(b.purge), 0), 'totalMsgs', COALESCE(sum(b.total), 0), 'eventCount', COALESCE(sum(b.events), 0))
       INTO v_series, v_totals
       FROM buckets b;
     RETURN jsonb_build_object(

@@ -159,13 +159,14 @@ BEGIN
                'partitions', COALESCE(jsonb_agg(jsonb_build_object('partition', x.name, 'partitionId', x.id, 'depth', x.depth)
                    ORDER BY x.depth DESC, x.name COLLATE "C") FILTER (WHERE x.depth > 0), '[]'::JSONB))
       INTO v_result
-      FROM (SELECT p.id, p.name, GREATEST(p.last_offset - GREATEST(c.seen, p.log_start - 1), 0) AS depth
+      FROM (SELECT p.id, p.name, GREATEST(p.last_offset - GREATEST(
+                       CASE WHEN v_group IS NOT NULL THEN COALESCE(min(c.committed) FILTER (WHERE c.consumer_group = v_group), -1)
+                            ELSE COALESCE(min(c.committed) FILTER (WHERE c.consumer_group <> '__QUEUE_MODE__'), min(c.committed), -1) END,
+                       p.log_start - 1), 0) AS depth
               FROM queen.log_partitions p
-             CROSS JOIN LATERAL (
-                    SELECT CASE WHEN v_group IS NOT NULL THEN COALESCE(min(x.committed) FILTER (WHERE x.consumer_group = v_group), -1)
-                                ELSE COALESCE(min(x.committed) FILTER (WHERE x.consumer_group <> '__QUEUE_MODE__'), min(x.committed), -1) END AS seen
-                      FROM queen.log_consumers x WHERE x.partition_id = p.id) c
-             WHERE p.queue_id = v_queue) x;
+              LEFT JOIN queen.log_consumers c ON c.partition_id = p.id
+             WHERE p.queue_id = v_queue
+             GROUP BY p.id) x;
     RETURN v_result;
 END $$;
 
