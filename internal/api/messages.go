@@ -67,20 +67,22 @@ func appendMessage(dst []byte, head any, payload []byte) ([]byte, error) {
 	return append(dst, '}'), nil
 }
 
-// contentHead is the part of a message that lies in its segment. Its members are null when the segment is gone.
+// contentHead is the part of a message that lies in its segment. Its members are null when the segment is gone or damaged; Unreadable
+// then says which of the two: null for gone, else the damage.
 type contentHead struct {
 	ID            *uuid.UUID `json:"id"`
 	TransactionID *string    `json:"transactionId"`
 	TraceID       *uuid.UUID `json:"traceId"`
 	ProducerSub   *string    `json:"producerSub"`
 	Encrypted     bool       `json:"isEncrypted"`
+	Unreadable    *string    `json:"unreadable"`
 }
 
 func headOf(c *browse.Content) contentHead {
 	if !c.Available {
-		return contentHead{}
+		return contentHead{Unreadable: textOrNull(c.Unreadable)}
 	}
-	return contentHead{&c.ID, &c.TransactionID, uuidOrNull(c.TraceID), textOrNull(c.ProducerSub), c.Encrypted}
+	return contentHead{&c.ID, &c.TransactionID, uuidOrNull(c.TraceID), textOrNull(c.ProducerSub), c.Encrypted, nil}
 }
 
 // listedMessage is one entry of the list of messages, without its payload.

@@ -58,7 +58,7 @@ const (
 	shapeDeletedGroup    shape = `{"success":"bool","consumerGroup":"string","queueName?":"string","deletedPartitions":"int","metadataDeleted":"bool"}`
 
 	shapeMode           = `{"hasQueueMode":"bool","busGroupsCount":"int","type":"string"}`
-	shapeContent        = `"id":"uuid|null","transactionId":"string|null","traceId":"uuid|null","producerSub":"string|null","isEncrypted":"bool","data":"any","payload":"any"`
+	shapeContent        = `"id":"uuid|null","transactionId":"string|null","traceId":"uuid|null","producerSub":"string|null","isEncrypted":"bool","unreadable":"string|null","data":"any","payload":"any"`
 	shapeStates         = `[{"name":"string","group":"string","consumed":"bool","leaseExpiresAt":"time|null"}]`
 	shapeMessages shape = `{"messages":[{` + shapeContent + `,"txnHash":"string","partitionId":"uuid","queuePath":"string","queue":"string","partition":"string","namespace":"string","task":"string",
 		"status":"string","queueStatus":"string","busStatus":{"consumedBy":"int","totalGroups":"int"},"queuePriority":"int","payloadAvailable":"bool","segment":{"seq":"int","frameIdx":"int"},

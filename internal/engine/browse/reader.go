@@ -32,8 +32,10 @@ type Store interface {
 
 // Content is a decoded message.
 type Content struct {
-	// Available is false when retention took the segment: then nothing else is known.
-	Available     bool
+	// Available is false when retention took the segment, or when it is damaged: then nothing else is known.
+	Available bool
+	// Unreadable says what is wrong with a damaged segment, "" when nothing is.
+	Unreadable    string
 	ID            uuid.UUID
 	TransactionID string
 	TraceID       uuid.NullUUID
@@ -118,7 +120,7 @@ type place struct {
 	content *Content
 }
 
-// fill decodes every segment once.
+// fill decodes every segment once. A damaged segment takes nothing from the others: its own places say that it is unreadable.
 func (r *Reader) fill(ctx context.Context, places []place) error {
 	bySegment := make(map[pg.SegmentKey][]place)
 	var keys []pg.SegmentKey
@@ -135,27 +137,29 @@ func (r *Reader) fill(ctx context.Context, places []place) error {
 			return err
 		}
 		for key, s := range stored {
-			if err := r.fillFrom(s, bySegment[key]); err != nil {
-				return fmt.Errorf("segment %d of partition %s: %w", key.Base, key.PartitionID, err)
-			}
+			r.fillFrom(s, bySegment[key])
 		}
 		keys = keys[n:]
 	}
 	return nil
 }
 
-func (r *Reader) fillFrom(stored pg.StoredSegment, places []place) error {
+func (r *Reader) fillFrom(stored pg.StoredSegment, places []place) {
 	frames, err := segment.Unpack(stored.Blob)
 	if err != nil {
-		return err
+		for _, p := range places {
+			*p.content = Content{Unreadable: err.Error()}
+		}
+		return
 	}
 	defer frames.Release()
 	for _, p := range places {
-		if p.frame >= 0 && p.frame < frames.Len() {
-			*p.content = r.contentOf(frames.At(p.frame))
+		if p.frame < 0 || p.frame >= frames.Len() {
+			*p.content = Content{Unreadable: fmt.Sprintf("the segment holds %d messages, not message %d that it was stored with", frames.Len(), p.frame)}
+			continue
 		}
+		*p.content = r.contentOf(frames.At(p.frame))
 	}
-	return nil
 }
 
 // contentOf copies a frame out of the buffer it lies in, decrypted when it can be.
@@ -171,8 +175,9 @@ func (r *Reader) contentOf(f segment.Frame) Content {
 	}
 }
 
-// Find returns the message with a transaction id in a partition of the tenant; false when there is none. When the index no longer
-// knows the id, the newest segments of the partition are searched.
+// Find returns the message with a transaction id in a partition of the tenant; false when there is none. One whose segment is damaged
+// is Unreadable. When the index no longer knows the id, the newest segments of the partition are searched; what is not in those that
+// can be read may lie in a damaged one, which then is the error.
 func (r *Reader) Find(ctx context.Context, tenant, partition uuid.UUID, transactionID string) (Detail, bool, error) {
 	hash := segment.Hash(transactionID)
 	found, ok, err := r.db.FindMessage(ctx, tenant, partition, hash[:])
@@ -189,15 +194,14 @@ func (r *Reader) Find(ctx context.Context, tenant, partition uuid.UUID, transact
 		return detail, false, nil
 	}
 	p := place{frame: int(found.Offset - found.Segment.Base), content: &detail.Content}
-	if err := r.fillFrom(found.Segment, []place{p}); err != nil {
-		return Detail{}, false, fmt.Errorf("segment %d of partition %s: %w", found.Segment.Base, partition, err)
-	}
-	return detail, detail.Available, nil
+	r.fillFrom(found.Segment, []place{p})
+	return detail, detail.Available || detail.Unreadable != "", nil
 }
 
 // search looks for a transaction id in the newest segments, backwards.
 func (r *Reader) search(ctx context.Context, tenant, partition uuid.UUID, transactionID string) (pg.MessageDetail, bool, error) {
 	below := int64(1<<63 - 1)
+	var damaged error
 	for seen := 0; seen < scanAtMost; {
 		stored, err := r.db.NewestSegments(ctx, tenant, partition, below, scanAtOnce)
 		if err != nil {
@@ -205,8 +209,8 @@ func (r *Reader) search(ctx context.Context, tenant, partition uuid.UUID, transa
 		}
 		for _, s := range stored {
 			frame, err := frameWith(s.Blob, transactionID)
-			if err != nil {
-				return pg.MessageDetail{}, false, fmt.Errorf("segment %d of partition %s: %w", s.Base, partition, err)
+			if err != nil && damaged == nil {
+				damaged = fmt.Errorf("segment %d of partition %s: %w", s.Base, partition, err)
 			}
 			if frame >= 0 {
 				return r.db.MessageAt(ctx, tenant, partition, s.Base+int64(frame))
@@ -218,7 +222,7 @@ func (r *Reader) search(ctx context.Context, tenant, partition uuid.UUID, transa
 		}
 		seen += len(stored)
 	}
-	return pg.MessageDetail{}, false, nil
+	return pg.MessageDetail{}, false, damaged
 }
 
 // frameWith returns the index of the last frame with a transaction id, -1 when there is none.

@@ -123,15 +123,41 @@ func TestEvictedMessagesHaveNoContent(t *testing.T) {
 	require.False(t, found)
 }
 
-func TestDamagedSegmentIsAnErrorAndNotAnEmptyMessage(t *testing.T) {
+func TestDamagedSegmentTakesNothingFromTheOthers(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
-	partition := s.push(pg.DefaultTenant, "p", "a")
-	s.exec(`UPDATE queen.log_segments SET blob = '\x00'::bytea`)
-	_, err := s.List(t.Context(), pg.DefaultTenant, pg.MessageFilter{Limit: 10})
-	require.ErrorIs(t, err, segment.ErrMalformed)
-	_, _, err = s.Find(t.Context(), pg.DefaultTenant, partition, "a")
-	require.ErrorIs(t, err, segment.ErrMalformed)
+	partition := s.push(pg.DefaultTenant, "p", "a", "b")
+	s.push(pg.DefaultTenant, "p", "c", "d")
+	s.push(pg.DefaultTenant, "p", "e")
+	s.exec(`UPDATE queen.log_segments SET blob = '\x00'::bytea WHERE base_offset = 2`)
+	// A segment that holds another number of messages than it was stored with is whole, and wrong.
+	s.exec(`UPDATE queen.log_segments SET blob = (SELECT blob FROM queen.log_segments WHERE base_offset = 4) WHERE base_offset = 0`)
+	page, err := s.List(t.Context(), pg.DefaultTenant, pg.MessageFilter{Limit: 10})
+	require.NoError(t, err)
+	var names, faults []string
+	for _, m := range page.Messages {
+		names, faults = append(names, m.TransactionID), append(faults, m.Unreadable)
+		require.Equal(t, m.Unreadable == "", m.Available)
+	}
+	require.Equal(t, []string{"e", "", "", "", "e"}, names)
+	require.Equal(t, []string{"", "", ""}, []string{faults[0], faults[4], page.Next})
+	require.Contains(t, faults[1], segment.ErrMalformed.Error())
+	require.Equal(t, faults[1], faults[2])
+	require.Equal(t, "the segment holds 1 messages, not message 1 that it was stored with", faults[3])
+
+	m, found, err := s.Find(t.Context(), pg.DefaultTenant, partition, "c")
+	require.NoError(t, err)
+	require.True(t, found, "the index knows it")
+	require.Equal(t, []any{int64(2), false}, []any{m.Offset, m.Available})
+	require.Contains(t, m.Unreadable, segment.ErrMalformed.Error())
+
+	s.exec(`DELETE FROM queen.log_txns`)
+	m, found, err = s.Find(t.Context(), pg.DefaultTenant, partition, "e")
+	require.NoError(t, err)
+	require.True(t, found, "the search passes over what is damaged")
+	require.Equal(t, int64(4), m.Offset)
+	_, _, err = s.Find(t.Context(), pg.DefaultTenant, partition, "c")
+	require.ErrorIs(t, err, segment.ErrMalformed, "what is not found may lie in what cannot be read")
 }
 
 func TestOtherTenantsSeeNothing(t *testing.T) {
