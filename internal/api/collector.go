@@ -19,11 +19,14 @@ var (
 	admissionBudget   = engineDesc("queen_admission_budget", "Most write transactions in flight.")
 	admissionInFlight = engineDesc("queen_admission_inflight", "Write transactions in flight.", "lane")
 	admissionWaiting  = engineDesc("queen_admission_waiting", "Requests that wait for a slot.", "lane")
+	admissionTrains   = engineDesc("queen_admission_trains_per_s", "Groups of write transactions that one flush of the WAL released together, a second, over the last 10 seconds.")
+	admissionAboard   = engineDesc("queen_admission_txn_per_train", "Write transactions in such a group, on average over the last 10 seconds; absent without any.")
+	admissionCycle    = engineDesc("queen_admission_cycle_ms", "Median time from one such group to the next, of the newest ones; absent while there are less than three.")
 	admissionWaits    = engineDesc("queen_admission_waits_total", "Requests that had to wait for a slot.", "lane")
 
-	batchesFired   = engineDesc("queen_batches_fired_total", "Commits that carried out what requests had in common.", "op")
-	batchItems     = engineDesc("queen_batch_items_fired_total", "What those commits carried out: messages pushed, batches acknowledged.", "op")
-	itemsPerBatch  = engineDesc("queen_fusion_items_per_batch", "Messages or batches a commit, on average since the start.", "op")
+	batchesFired   = engineDesc("queen_batches_fired_total", "Commits that carried out what requests had in common, for pop the claims.", "op")
+	batchItems     = engineDesc("queen_batch_items_fired_total", "What those commits carried out: messages pushed or delivered, batches acknowledged.", "op")
+	itemsPerBatch  = engineDesc("queen_fusion_items_per_batch", "Messages or, for ack, batches a commit, on average since the start.", "op")
 	batchRoundTrip = engineDesc("queen_batch_rtt_milliseconds", "Time of a call of the database that pushes, claims or acknowledges, estimated from a histogram since the start.", "op", "quantile")
 
 	dedupClaims    = engineDesc("queen_dedup_claims_total", "Segments pushed: vouched for as new (vouched), with an id that may be known (suspected), of a partition that is not followed (unknown).", "result")
@@ -38,6 +41,8 @@ var (
 	ackBatches     = engineDesc("queen_ack_delivered_batches", "Delivered batches remembered until they are acknowledged.")
 	ackBytes       = engineDesc("queen_ack_delivered_batches_bytes", "Memory of the delivered batches remembered.")
 	ackFailures    = engineDesc("queen_ack_flush_failures_total", "Common commits of acknowledgements that failed.")
+	popFills       = engineDesc("queen_pop_fill_wait_total", "Pops that waited for a fuller batch (minPopWaitTime).")
+	popFillTime    = engineDesc("queen_pop_fill_wait_microseconds_total", "Time that pops waited for a fuller batch, in microseconds.")
 	popShortened   = engineDesc("queen_pop_shortened_total", "Pops of which only a part of the claim fitted into one answer (QUEEN_MAX_ANSWER_BYTES).")
 	popAnswerBytes = engineDesc("queen_pop_answer_bytes", "Memory of the answers under way, at most QUEEN_MAX_INFLIGHT_ANSWER_BYTES.")
 	popRoomWaits   = engineDesc("queen_pop_answer_waits_total", "Pops that waited for memory for their answer.")
@@ -60,9 +65,9 @@ type engineCollector struct {
 // Describe names every family, also those that a broker without the part leaves out.
 func (c engineCollector) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range [...]*prometheus.Desc{
-		admissionBudget, admissionInFlight, admissionWaiting, admissionWaits, batchesFired, batchItems, itemsPerBatch, batchRoundTrip,
+		admissionBudget, admissionInFlight, admissionWaiting, admissionWaits, admissionTrains, admissionAboard, admissionCycle, batchesFired, batchItems, itemsPerBatch, batchRoundTrip,
 		dedupClaims, dedupReads, dedupGivenUp, dedupFollowed, dedupBytes,
-		popTargeted, popWildcard, popUndecodable, popSealed, popShortened, popAnswerBytes, popRoomWaits, ackRecognised, ackBatches, ackBytes, ackFailures, longPolls.desc(c.tenants),
+		popTargeted, popWildcard, popUndecodable, popSealed, popShortened, popAnswerBytes, popRoomWaits, popFills, popFillTime, ackRecognised, ackBatches, ackBytes, ackFailures, longPolls.desc(c.tenants),
 	} {
 		descs <- desc
 	}
@@ -90,6 +95,13 @@ func (c engineCollector) Collect(metrics chan<- prometheus.Metric) {
 			gauge(admissionWaiting, float64(figures.Waiting), name)
 			counter(admissionWaits, float64(figures.Saturated), name)
 		}
+		gauge(admissionTrains, stats.Trains.PerSecond)
+		if stats.Trains.Aboard > 0 {
+			gauge(admissionAboard, stats.Trains.Aboard)
+		}
+		if stats.Trains.Cycle > 0 {
+			gauge(admissionCycle, float64(stats.Trains.Cycle)/float64(time.Millisecond))
+		}
 	}
 	if c.deps.PushStats != nil {
 		stats := c.deps.PushStats()
@@ -114,6 +126,12 @@ func (c engineCollector) Collect(metrics chan<- prometheus.Metric) {
 		roundTrips("pop", &stats.RoundTrips)
 		counter(popTargeted, float64(stats.Targeted))
 		counter(popWildcard, float64(stats.Wildcard))
+		claims := float64(stats.Targeted + stats.Wildcard)
+		counter(batchesFired, claims, "pop")
+		counter(batchItems, float64(stats.Messages), "pop")
+		gauge(itemsPerBatch, float64(stats.Messages)/math.Max(claims, 1), "pop")
+		counter(popFills, float64(stats.Fills))
+		counter(popFillTime, float64(stats.FillTime.Microseconds()))
 		counter(popUndecodable, float64(stats.Undecodable))
 		counter(popSealed, float64(stats.Undecryptable))
 		counter(popShortened, float64(stats.Shortened))

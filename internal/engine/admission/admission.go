@@ -18,6 +18,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 )
 
 // A Lane is a class of write transactions with a share of the budget. The order of the constants is the order in which
@@ -101,9 +102,10 @@ func (c Config) Budget() int {
 type Controller struct {
 	budget int
 
-	mu    sync.Mutex
-	total int
-	lanes [laneCount]lane
+	mu     sync.Mutex
+	total  int
+	lanes  [laneCount]lane
+	trains trains
 }
 
 type lane struct {
@@ -135,6 +137,7 @@ func New(cfg Config) *Controller {
 type Slot struct {
 	controller *Controller
 	lane       Lane
+	taken      time.Time
 	released   bool // guarded by controller.mu
 }
 
@@ -144,12 +147,14 @@ func (s *Slot) Lane() Lane { return s.lane }
 // Release gives the slot back and grants it to the most urgent waiter. It is safe to call from any goroutine, repeatedly.
 func (s *Slot) Release() {
 	c := s.controller
+	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s.released {
 		return
 	}
 	s.released = true
+	c.trains.ended(now, now.Sub(s.taken))
 	c.total--
 	c.lanes[s.lane].inFlight--
 	c.grantLocked()
@@ -244,7 +249,7 @@ func (c *Controller) takeLocked(l Lane) *Slot {
 	c.total++
 	c.lanes[l].inFlight++
 	c.lanes[l].granted++
-	return &Slot{controller: c, lane: l}
+	return &Slot{controller: c, lane: l, taken: time.Now()}
 }
 
 // grantLocked hands free slots to waiters: first to lanes below their guaranteed share, so that an urgent lane cannot
@@ -308,13 +313,15 @@ type Stats struct {
 	Budget, InFlight int
 	// Lanes is indexed by [Lane].
 	Lanes [laneCount]LaneStats
+	// Trains are those of all lanes together.
+	Trains TrainStats
 }
 
 // Stats returns a consistent picture.
 func (c *Controller) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := Stats{Budget: c.budget, InFlight: c.total}
+	s := Stats{Budget: c.budget, InFlight: c.total, Trains: c.trains.stats(time.Now())}
 	for i := range c.lanes {
 		ln := &c.lanes[i]
 		s.Lanes[i] = LaneStats{

@@ -274,3 +274,46 @@ func BenchmarkController_AcquireRelease(b *testing.B) {
 		s.Release()
 	}
 }
+
+// Transactions that end together are one train; the cycle is known from the third train on and forgotten with the window.
+func TestController_SeesTrains(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := sized(20)
+		train := func(n int) {
+			slots := hold(t, c, Pop, n)
+			time.Sleep(5 * time.Millisecond)
+			for _, s := range slots {
+				s.Release()
+				time.Sleep(100 * time.Microsecond)
+			}
+		}
+		require.Equal(t, TrainStats{}, c.Stats().Trains)
+		train(4)
+		train(4)
+		require.Zero(t, c.Stats().Trains.Cycle, "two trains have no cycle")
+		train(1)
+		hold(t, c, Ack, 1)[0].Release() // too short to have waited for the disk
+		require.Equal(t, TrainStats{PerSecond: 3, Aboard: 3, Cycle: 5400 * time.Microsecond}, c.Stats().Trains)
+
+		time.Sleep(trainWindow / 2)
+		require.InDelta(t, 3/5.0, c.Stats().Trains.PerSecond, 0.01)
+		time.Sleep(trainWindow)
+		require.Equal(t, TrainStats{}, c.Stats().Trains)
+		for range 30 { // more than what is remembered of the cycle
+			train(1)
+		}
+		require.Equal(t, 5100*time.Microsecond, c.Stats().Trains.Cycle)
+		// An endless train is cut.
+		slots := hold(t, c, Pop, 8)
+		time.Sleep(time.Second)
+		for range 100 {
+			for i, s := range slots {
+				s.Release()
+				slots[i], _ = c.TryAcquire(Pop)
+				time.Sleep(250 * time.Microsecond)
+			}
+		}
+		require.InDelta(t, trainLimit, c.Stats().Trains.Cycle, float64(trainGap))
+	})
+}
