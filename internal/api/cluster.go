@@ -56,6 +56,9 @@ var (
 	queueLag    = newQueueFamily("queen_queue_pop_lag_milliseconds", "Age of the messages that were delivered in the newest minute of a queue; absent when there were none.", "stat")
 	dlqDepth    = engineDesc("queen_dlq_depth", "Dead letters that are kept, as of the last statistics.", "scope")
 	dlqPerQueue = queueDesc("queen_dlq_depth_by_queue", "Dead letters that are kept of a queue, as of the last statistics")
+
+	depthTotal   = queueDesc("queen_queue_depth_total", "Messages that a queue holds, as of the last statistics; absent for an empty queue", "storage")
+	depthPending = queueDesc("queen_queue_depth_pending", "Messages of a queue that its slowest group has not consumed, as of the last statistics; absent for an empty queue", "storage")
 )
 
 func clusterDesc(name, help string) *prometheus.Desc { return engineDesc(name, help, "scope") }
@@ -112,7 +115,7 @@ func (c *clusterCollector) Describe(descs chan<- *prometheus.Desc) {
 	for _, family := range queueGauges {
 		descs <- family.family.desc(c.tenants)
 	}
-	for _, desc := range [...]*prometheus.Desc{clusterAcks, queueAcks.desc(c.tenants), queueLag.desc(c.tenants), dlqDepth, dlqPerQueue.desc(c.tenants)} {
+	for _, desc := range [...]*prometheus.Desc{clusterAcks, queueAcks.desc(c.tenants), queueLag.desc(c.tenants), dlqDepth, dlqPerQueue.desc(c.tenants), depthTotal.desc(c.tenants), depthPending.desc(c.tenants)} {
 		descs <- desc
 	}
 }
@@ -152,6 +155,11 @@ func (c *clusterCollector) Collect(out chan<- prometheus.Metric) {
 	for _, queue := range m.DeadLetters.PerQueue {
 		gauge(dlqPerQueue, queue.Count, queueLabels{queue.Tenant, queue.Queue})
 	}
+	for _, queue := range m.Depths {
+		of := queueLabels{queue.Tenant, queue.Queue}
+		gauge(depthTotal, queue.Total, of, "segments")
+		gauge(depthPending, queue.Pending, of, "segments")
+	}
 }
 
 // current reads the figures, or returns those of a moment ago. Nil means that they cannot be had.
@@ -168,6 +176,7 @@ func (c *clusterCollector) current() *pg.ClusterMetrics {
 	if err == nil {
 		metrics.Queues = capQueues(metrics.Queues)
 		metrics.DeadLetters.PerQueue = capDeadLetters(metrics.DeadLetters.PerQueue)
+		metrics.Depths = capDepths(metrics.Depths)
 		c.metrics = &metrics
 	}
 	return c.metrics
@@ -202,6 +211,12 @@ func capQueues(queues []pg.QueueMinute) []pg.QueueMinute {
 func capDeadLetters(queues []pg.QueueDeadLetter) []pg.QueueDeadLetter {
 	return foldBeyond(queues, func(q *pg.QueueDeadLetter) *string { return &q.Queue }, func(q *pg.QueueDeadLetter) float64 { return q.Count },
 		func(sum, q *pg.QueueDeadLetter) { sum.Count += q.Count })
+}
+
+// capDepths keeps the queues with the longest backlogs.
+func capDepths(queues []pg.QueueDepthFigures) []pg.QueueDepthFigures {
+	return foldBeyond(queues, func(q *pg.QueueDepthFigures) *string { return &q.Queue }, func(q *pg.QueueDepthFigures) float64 { return q.Pending },
+		func(sum, q *pg.QueueDepthFigures) { sum.Total, sum.Pending = sum.Total+q.Total, sum.Pending+q.Pending })
 }
 
 // foldBeyond keeps the maxQueueSeries heaviest elements and folds the rest into one more with the name of the others.

@@ -27,6 +27,7 @@ func TestClusterMetrics(t *testing.T) {
 	metrics.Queues = []pg.QueueMinute{minute("a\"\\\n", 5, new(-3.0), new(9.0)), minute("silent", 0, nil, nil)}
 	metrics.DeadLetters.PerQueue = []pg.QueueDeadLetter{{Queue: "d", Count: 4}}
 	metrics.DeadLetters.Total = 4
+	metrics.Depths = []pg.QueueDepthFigures{{Queue: "d", Total: 9, Pending: 5}}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(&clusterCollector{read: func(context.Context) (pg.ClusterMetrics, error) { return metrics, nil }})
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
@@ -44,7 +45,13 @@ queen_queue_pop_lag_milliseconds{queue="a\"\\\n",stat="max"} 9
 # HELP queen_dlq_depth_by_queue Dead letters that are kept of a queue, as of the last statistics; the queues beyond 1000 are summed up as other.
 # TYPE queen_dlq_depth_by_queue gauge
 queen_dlq_depth_by_queue{queue="d"} 4
-`), "queen_cluster_push_messages_total", "queen_cluster_ack_total", "queen_queue_pop_lag_milliseconds", "queen_dlq_depth_by_queue"))
+# HELP queen_queue_depth_pending Messages of a queue that its slowest group has not consumed, as of the last statistics; absent for an empty queue; the queues beyond 1000 are summed up as other.
+# TYPE queen_queue_depth_pending gauge
+queen_queue_depth_pending{queue="d",storage="segments"} 5
+# HELP queen_queue_depth_total Messages that a queue holds, as of the last statistics; absent for an empty queue; the queues beyond 1000 are summed up as other.
+# TYPE queen_queue_depth_total gauge
+queen_queue_depth_total{queue="d",storage="segments"} 9
+`), "queen_queue_depth_pending", "queen_queue_depth_total", "queen_cluster_push_messages_total", "queen_cluster_ack_total", "queen_queue_pop_lag_milliseconds", "queen_dlq_depth_by_queue"))
 }
 
 func TestTenantsOfQueueMetrics(t *testing.T) {

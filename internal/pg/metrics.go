@@ -153,6 +153,16 @@ type ClusterMetrics struct {
 		Total    int64             `json:"total"`
 		PerQueue []QueueDeadLetter `json:"per_queue"`
 	} `json:"dlq"`
+	Depths []QueueDepthFigures `json:"depth"`
+}
+
+// QueueDepthFigures are the messages that one queue name holds, as of the last statistics; those of one tenant's queue where Tenant
+// is not empty. Pending are those that the slowest group has not consumed.
+type QueueDepthFigures struct {
+	Queue   string  `json:"queue"`
+	Tenant  string  `json:"tenant"`
+	Total   float64 `json:"total"`
+	Pending float64 `json:"pending"`
 }
 
 // A QueueMinute is the newest minute of one queue name; of one tenant's queue where Tenant is not empty. The lags are nil when no pop was sampled.

@@ -1,9 +1,9 @@
 -- The database's part of the Prometheus page.
 
 -- get_prometheus_metrics_v1: lifetime totals; per queue name its newest minute within 5 minutes; per broker process its newest
--- row within 5 minutes; dead letters as of the last statistics.
+-- row within 5 minutes; dead letters and depths as of the last statistics, queues that hold nothing left out.
 --   {system_totals:{...get_system_totals_v1},per_queue_lag:[{queue,pop_count,avg_lag_ms|null,max_lag_ms|null,push_request_count,...,
---    parked_count,bucket_age_seconds}],per_worker:[{hostname,worker_id,pid,...}],dlq:{total,per_queue:[{queue,count}]}}
+--    parked_count,bucket_age_seconds}],per_worker:[{hostname,worker_id,pid,...}],dlq:{total,per_queue:[{queue,count}]},depth:[{queue,total,pending}]}
 -- Queues of several tenants that share a name are summed, and no tenant is named, because the page is public; with p_by_tenant each
 -- tenant's queue is by itself and carries "tenant". Averages are weighted by
 -- their samples; avg_lag_ms and max_lag_ms are null when no pop was sampled. Per minute figures are those of the minute, so the
@@ -48,7 +48,15 @@ AS $$
                       FROM queen.stats s
                       JOIN queen.queues q ON q.id = s.queue_id
                      WHERE s.stat_type = 'queue' AND s.dead_letter_messages > 0
-                     GROUP BY 1, 2) d))
+                     GROUP BY 1, 2) d),
+        'depth', COALESCE((
+            SELECT jsonb_agg(jsonb_build_object('queue', d.name, 'tenant', d.tenant, 'total', d.total, 'pending', d.pending) ORDER BY d.name, d.tenant)
+              FROM (SELECT q.name, CASE WHEN p_by_tenant THEN q.tenant_id END AS tenant, sum(s.total_messages) AS total,
+                           sum(s.pending_messages) AS pending
+                      FROM queen.stats s
+                      JOIN queen.queues q ON q.id = s.queue_id
+                     WHERE s.stat_type = 'queue' AND s.total_messages > 0
+                     GROUP BY 1, 2) d), '[]'))
 $$;
 
 GRANT EXECUTE ON FUNCTION queen.get_prometheus_metrics_v1(BOOLEAN) TO PUBLIC;

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -24,15 +25,16 @@ func TestMain(m *testing.M) {
 type pair struct {
 	t    *testing.T
 	urls [2]string
+	db   *pgxpool.Pool
 	http *http.Client
 }
 
-func newPair(t *testing.T) *pair {
+func newPair(t *testing.T, settings ...map[string]string) *pair {
 	t.Helper()
 	database := testdb.New(t)
-	p := &pair{t: t, http: &http.Client{Timeout: 20 * time.Second}}
+	p := &pair{t: t, db: database.Pool(t), http: &http.Client{Timeout: 20 * time.Second}}
 	for i := range p.urls {
-		p.urls[i] = stack.Serve(t, database.ConnString())
+		p.urls[i] = stack.Serve(t, database.ConnString(), settings...)
 	}
 	t.Cleanup(p.http.CloseIdleConnections)
 	return p
