@@ -198,8 +198,8 @@ func TestPayloadBytesPassThroughEveryReadRoute(t *testing.T) {
 	}
 	part := "/api/v1/partitions/" + partitionID.String() + "/messages"
 	require.Equal(t, `{"partitionId":"`+partitionID.String()+`","queue":"q","partition":"","logStart":3,"endOffset":9,"nextOffset":5,"messages":[`+
-		`{"id":"`+messageID.String()+`","transactionId":"t","traceId":null,"producerSub":null,"isEncrypted":false,"offset":3,"createdAt":null,"data":`+payload+`},`+
-		`{"id":"`+messageID.String()+`","transactionId":"","traceId":null,"producerSub":null,"isEncrypted":false,"offset":4,"createdAt":null,"data":null}]}`,
+		`{"id":"`+messageID.String()+`","transactionId":"t","traceId":null,"producerSub":null,"isEncrypted":false,"unreadable":null,"offset":3,"createdAt":null,"data":`+payload+`},`+
+		`{"id":"`+messageID.String()+`","transactionId":"","traceId":null,"producerSub":null,"isEncrypted":false,"unreadable":null,"offset":4,"createdAt":null,"data":null}]}`,
 		call(t, server, "GET", part, "").body)
 	require.Equal(t, 404, call(t, server, "GET", part+"?offset=404", "").status)
 	list := call(t, server, "GET", "/api/v1/messages", "").body

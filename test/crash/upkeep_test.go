@@ -99,7 +99,9 @@ func TestKilledBrokersFinishTheirTask(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, lanes*letters, task.Total)
 
-			dealtWith := func() int { return scalar[int](t, db, `SELECT moved + deleted FROM queen.tasks WHERE id = $1`, task.ID) }
+			dealtWith := func() int {
+				return scalar[int](t, db, `SELECT moved + deleted FROM queen.tasks WHERE id = $1`, task.ID)
+			}
 			var holders []string
 			for range 2 {
 				before := dealtWith()
@@ -122,7 +124,9 @@ func TestKilledBrokersFinishTheirTask(t *testing.T) {
 			require.Less(t, dealtWith(), task.Total, "the brokers died before the end")
 			_, err = db.Exec(t.Context(), `UPDATE queen.tasks SET rate = 0, next_run_at = clock_timestamp()`)
 			require.NoError(t, err)
-			require.Eventually(t, func() bool { return scalar[string](t, db, `SELECT state FROM queen.tasks WHERE id = $1`, task.ID) == "done" }, soon, 5*time.Millisecond)
+			require.Eventually(t, func() bool {
+				return scalar[string](t, db, `SELECT state FROM queen.tasks WHERE id = $1`, task.ID) == "done"
+			}, soon, 5*time.Millisecond)
 
 			require.Equal(t, task.Total, dealtWith())
 			require.Zero(t, scalar[int](t, db, `SELECT duplicate + skipped FROM queen.tasks`))

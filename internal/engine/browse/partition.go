@@ -2,12 +2,9 @@ package browse
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
-
-	"queenmq/internal/engine/segment"
 )
 
 const (
@@ -34,7 +31,7 @@ type Part struct {
 }
 
 // Partition returns up to limit messages of a partition of the tenant by offset, from one on; from < 0 counts back from the end. A
-// part ends early once its payloads pass 16 MiB. Nothing is claimed and no cursor moves. False when there is no such partition.
+// part ends early once its payloads pass 16 MiB. What a damaged segment held is Unreadable. Nothing is claimed and no cursor moves. False when there is no such partition.
 func (r *Reader) Partition(ctx context.Context, tenant, partition uuid.UUID, from int64, limit int) (Part, bool, error) {
 	var part Part
 	for size := 0; len(part.Messages) < limit && size < maxPartBytes; {
@@ -46,20 +43,22 @@ func (r *Reader) Partition(ctx context.Context, tenant, partition uuid.UUID, fro
 		part.Next = read.End
 		from = read.From
 		for _, stored := range read.Segments {
-			frames, err := segment.Unpack(stored.Blob)
-			if err != nil {
-				return Part{}, false, fmt.Errorf("segment %d of partition %s: %w", stored.Base, partition, err)
+			first := max(from, stored.Base)
+			taken := make([]Stored, max(min(stored.End-first+1, int64(limit-len(part.Messages))), 0))
+			places := make([]place, len(taken))
+			for i := range taken {
+				taken[i].Offset, taken[i].CreatedAt = first+int64(i), stored.CreatedAt
+				places[i] = place{frame: int(taken[i].Offset - stored.Base), content: &taken[i].Content}
 			}
-			for offset := max(from, stored.Base); offset <= stored.End && offset-stored.Base < int64(frames.Len()); offset++ {
-				if len(part.Messages) == limit || size >= maxPartBytes {
+			r.fillFrom(stored, places)
+			for _, m := range taken {
+				if size >= maxPartBytes {
 					break
 				}
-				content := r.contentOf(frames.At(int(offset - stored.Base)))
-				part.Messages = append(part.Messages, Stored{offset, stored.CreatedAt, content})
-				size += len(content.Payload)
-				from, part.Next = offset+1, offset+1
+				part.Messages = append(part.Messages, m)
+				size += len(m.Payload)
+				from, part.Next = m.Offset+1, m.Offset+1
 			}
-			frames.Release()
 		}
 		if len(read.Segments) == 0 || from >= read.End {
 			break

@@ -151,6 +151,15 @@ func TestDamagedSegmentTakesNothingFromTheOthers(t *testing.T) {
 	require.Equal(t, []any{int64(2), false}, []any{m.Offset, m.Available})
 	require.Contains(t, m.Unreadable, segment.ErrMalformed.Error())
 
+	part, found, err := s.Partition(t.Context(), pg.DefaultTenant, partition, 0, 4)
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Len(t, part.Messages, 4)
+	require.EqualValues(t, 4, part.Next)
+	for i, readable := range []bool{true, false, false, false} {
+		require.Equal(t, []any{int64(i), readable, !readable}, []any{part.Messages[i].Offset, part.Messages[i].Available, part.Messages[i].Unreadable != ""})
+	}
+
 	s.exec(`DELETE FROM queen.log_txns`)
 	m, found, err = s.Find(t.Context(), pg.DefaultTenant, partition, "e")
 	require.NoError(t, err)
