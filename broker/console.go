@@ -15,3 +15,13 @@ func consolePage(path string) (api.PageFile, bool) {
 		Type: file.Type, Policy: dashboard.ContentSecurityPolicy, Body: file.Body, Compressed: file.Compressed, ETag: file.ETag,
 	}, true
 }
+
+// settings lists what this broker runs with, secrets masked.
+func (b *Broker) settings() []api.Setting {
+	values := b.cfg.Values()
+	all := make([]api.Setting, len(values))
+	for i, v := range values {
+		all[i] = api.Setting{Name: v.Name, Value: v.Text, Source: v.Source, Default: v.Default, Doc: v.Doc}
+	}
+	return all
+}

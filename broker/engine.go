@@ -22,6 +22,7 @@ import (
 	"queenmq/internal/engine/replay"
 	"queenmq/internal/engine/segment"
 	"queenmq/internal/engine/stream"
+	"queenmq/internal/engine/tail"
 	"queenmq/internal/engine/transaction"
 	"queenmq/internal/pg"
 	"queenmq/internal/secret"
@@ -38,6 +39,7 @@ type engine struct {
 	popper  *pop.Server
 	acker   *ack.Server
 	flags   *upkeep.Flags
+	tail    *tail.Hub
 	loops   *loops
 	handler http.Handler
 
@@ -115,6 +117,9 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		front, bufferFigures = kept.pusher, kept.figures
 	}
 
+	reader := browse.New(db, opener)
+	watching := tail.New(tail.Config{Log: b.log}, reader)
+
 	handler := api.New(api.Config{
 		MaxBodyBytes: b.cfg.Server.MaxBodyBytes, MaxInflightBodyBytes: b.cfg.Server.MaxInflightBody,
 		PopTimeout: b.cfg.Pop.DefaultTimeout, Version: Version(), ServerID: b.cfg.Server.ServerID, Log: b.log,
@@ -123,7 +128,7 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 	}, api.Deps{
 		Pusher: counted.Pusher(front), Popper: counted.Popper(popper), Acker: counted.Acker(acker), Transactor: counted.Transactor(transactor),
 		Store: db, Verifier: tokens,
-		Browser: browse.New(db, opener), Replayer: replay.New(packer, db, gates, slots),
+		Browser: reader, Tail: watching, Settings: b.settings, Replayer: replay.New(packer, db, gates, slots),
 		Streamer: stream.New(stream.Config{Packer: packer, Encryption: encryption}, db, gates, slots), Flags: flags,
 		Ready:        append([]api.Check{{Name: "schema", Run: b.checkStarted}}, loops.checks()...),
 		Starting:     func() bool { return !b.started.Load() },
@@ -149,7 +154,7 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		Page:     consolePage,
 		Registry: telemetry.NewRegistry(),
 	})
-	return &engine{gates: gates, pusher: pusher, dedup: cache, popper: popper, acker: acker, flags: flags, loops: loops, handler: handler, neighbours: neighbours, buffer: kept}, nil
+	return &engine{gates: gates, pusher: pusher, dedup: cache, popper: popper, acker: acker, flags: flags, tail: watching, loops: loops, handler: handler, neighbours: neighbours, buffer: kept}, nil
 }
 
 // fusedPops is how many pops may claim together.

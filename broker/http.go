@@ -43,6 +43,7 @@ func (b *Broker) newHTTPServer(e *engine) *http.Server {
 	server.Protocols.SetUnencryptedHTTP2(true)
 	// Called when the listener is closed: from then on no pop can come that would wait in vain.
 	server.RegisterOnShutdown(e.popper.Stop)
+	server.RegisterOnShutdown(e.tail.Stop)
 	return server
 }
 
@@ -69,6 +70,7 @@ func (b *Broker) drain(ctx context.Context, server *http.Server, e *engine) {
 		_ = server.Close()
 	}
 	e.popper.Stop()
+	e.tail.Stop()
 }
 
 // ignoreClosed drops the error with which Serve reports that the server was shut down.

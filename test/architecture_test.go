@@ -40,6 +40,7 @@ var mayImport = map[string][]string{
 	"internal/engine/browse":      {"internal/engine/segment", "internal/pg"},
 	"internal/engine/replay":      {"internal/engine/segment", "internal/engine/admission", "internal/pg"},
 	"internal/engine/stream":      {"internal/engine/push", "internal/engine/segment", "internal/engine/admission", "internal/pg"},
+	"internal/engine/tail":        {"internal/engine/browse", "internal/pg"},
 	"internal/engine/spool":       {"internal/engine/push", "internal/engine/segment", "internal/pg"},
 	"internal/engine/ready":       {},
 	"internal/engine/admission":   {},

@@ -88,6 +88,18 @@ func (s *Server) authenticate(r *http.Request, path string, level access) (auth.
 	if level == accessPublic || s.deps.Verifier.Skips(path) {
 		return auth.Identity{}, nil
 	}
+	identity, err := s.verify(r)
+	if err != nil {
+		return auth.Identity{}, err
+	}
+	if !identity.Roles.Any(rolesOf[level]) {
+		return auth.Identity{}, auth.ErrForbidden
+	}
+	return identity, nil
+}
+
+// verify checks the token of a request, whatever its roles are good for.
+func (s *Server) verify(r *http.Request) (auth.Identity, error) {
 	values := r.Header.Values("Authorization")
 	header := ""
 	switch len(values) {
@@ -97,14 +109,7 @@ func (s *Server) authenticate(r *http.Request, path string, level access) (auth.
 	default: // which of them counts is a guess
 		return auth.Identity{}, &auth.TokenError{Text: "Bad token header"}
 	}
-	identity, err := s.deps.Verifier.Verify(r.Context(), header)
-	if err != nil {
-		return auth.Identity{}, err
-	}
-	if !identity.Roles.Any(rolesOf[level]) {
-		return auth.Identity{}, auth.ErrForbidden
-	}
-	return identity, nil
+	return s.deps.Verifier.Verify(r.Context(), header)
 }
 
 // unroutedAccess is the level of paths that no route has: pages and their files are public, as far as they hold nothing but the

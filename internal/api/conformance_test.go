@@ -174,6 +174,12 @@ func TestEveryAnswerLooksAsDescribed(t *testing.T) {
 	})
 	t.Run("Seek", func(t *testing.T) {
 		group := "/api/v1/consumer-groups/billing"
+		preview := l.do("POST", group+"/queues/shop.orders/seek", `{"timestamp":"1970-01-01T00:00:00Z","dryRun":true}`, 200)
+		require.Equal(t, []any{true, 2.0}, []any{preview["dryRun"], preview["partitionsUpdated"]})
+		l.do("POST", group+"/queues/shop.orders/partitions/p1/seek", `{"offset":2,"dryRun":true}`, 200)
+		l.do("POST", group+"/queues/nothing/seek", `{"toEnd":true,"dryRun":true}`, 404)
+		l.do("POST", group+"/queues/shop.orders/seek", `{"timestamp":"soon","dryRun":true}`, 400)
+		l.do("POST", group+"/queues/shop.orders/seek", `{"toEnd":true,"dryRun":"yes"}`, 400)
 		l.do("POST", group+"/queues/shop.orders/seek", `{"toEnd":true}`, 200)
 		l.do("POST", group+"/queues/shop.orders/seek", `{"timestamp":"1970-01-01T00:00:00Z"}`, 200)
 		l.do("POST", group+"/queues/nothing/seek", `{"toEnd":true}`, 404)
@@ -240,6 +246,9 @@ func (l *lived) streams(t *testing.T) {
 	l.do("POST", "/api/v1/push", `{"items":[{"queue":"stream.in","transactionId":"a","payload":1},{"queue":"stream.in","transactionId":"b","payload":2}]}`, 201)
 	const register = `{"name":"rate","source_queue":"stream.in","sink_queue":"stream.out","config_hash":"%s"%s}`
 	query := l.do("POST", "/streams/v1/queries", fmt.Sprintf(register, "h1", ""), 200)
+	listed := l.do("GET", "/api/v1/streams", "", 200)
+	require.Equal(t, "rate", listed["streams"].([]any)[0].(map[string]any)["name"])
+	l.do("GET", "/api/v1/system/settings", "", 200)
 	require.Equal(t, true, query["fresh"])
 	require.Equal(t, false, l.do("POST", "/streams/v1/queries", fmt.Sprintf(register, "h1", ""), 200)["fresh"])
 	mismatch := l.do("POST", "/streams/v1/queries", fmt.Sprintf(register, "h2", ""), 409)

@@ -264,3 +264,11 @@ func (f *emptyBroker) StreamRipe(context.Context, uuid.UUID, json.RawMessage) (j
 func (f *emptyBroker) QueueOptionsOf(context.Context, uuid.UUID, string) (json.RawMessage, error) {
 	return f.raw()
 }
+
+func (f *emptyBroker) SeekPreview(context.Context, uuid.UUID, string, string, *string, pg.SeekTarget) (json.RawMessage, error) {
+	return f.raw()
+}
+
+func (f *emptyBroker) ListStreams(context.Context, uuid.UUID, int, string) (json.RawMessage, error) {
+	return f.raw()
+}

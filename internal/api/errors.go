@@ -45,6 +45,7 @@ const (
 	codeAuthKeysUnavailable code = "auth_keys_unavailable"
 	codeRateLimited         code = "rate_limited"
 	codeTooManyParked       code = "too_many_parked_pops"
+	codeTooManyWatchers     code = "too_many_watchers"
 	codePoolExhausted       code = "pool_exhausted"
 	codeDatabaseUnavailable code = "database_unavailable"
 	codeTimeout             code = "timeout"
@@ -101,6 +102,7 @@ var errorTable = []errorRow{
 	{codeAuthKeysUnavailable, http.StatusServiceUnavailable, "the keys that tokens are checked with could not be fetched yet", true, "`JWT_JWKS_URL` does not answer. Nothing was done."},
 	{codeRateLimited, http.StatusTooManyRequests, "too many requests for this tenant; repeat after the time in Retry-After", true, "Slow down, or raise `QUEEN_RATE_LIMIT`. Nothing was done."},
 	{codeTooManyParked, http.StatusTooManyRequests, "too many waiting pops for this tenant; repeat later or without wait=true", true, "Use fewer waiting consumers, or raise `QUEEN_MAX_PARKED_POPS`. Nothing was claimed."},
+	{codeTooManyWatchers, http.StatusTooManyRequests, "too many people watch queues through this broker; repeat later", true, "A broker lets 20 watchers of one tenant see messages come, in 16 queues at a time. Close a page that watches."},
 	{codePoolExhausted, http.StatusInternalServerError, "pool", true, "No database connection was free in time. Repeat; if it persists enlarge the pool or lower the load."},
 	{codeDatabaseUnavailable, http.StatusServiceUnavailable, "the database is unavailable; retry with the same transaction ids", true, "PostgreSQL cannot be reached or refuses writes. A repeated push with the same transaction ids is stored once."},
 	{codeTimeout, http.StatusServiceUnavailable, "the database did not answer within the statement or lock timeout", true, "The statement was cancelled on the server. Repeat; acks and pushes with transaction ids are safe to repeat."},

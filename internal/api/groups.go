@@ -75,11 +75,15 @@ func (s *Server) seekGroup(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	target, err := decodeSeek(body, false)
+	target, dryRun, err := decodeSeek(body, false)
 	if err != nil {
 		return err
 	}
 	tenant, group, queue := tenantOf(r), r.PathValue("group"), r.PathValue("queue")
+	if dryRun {
+		answer, err := s.deps.Store.SeekPreview(r.Context(), tenant, group, queue, nil, target)
+		return previewed(w, target, answer, err)
+	}
 	answer, err := s.deps.Store.SeekGroup(r.Context(), tenant, group, queue, target)
 	return s.sought(w, r, target, answer, err)
 }
@@ -90,13 +94,26 @@ func (s *Server) seekPartition(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	target, err := decodeSeek(body, true)
+	target, dryRun, err := decodeSeek(body, true)
 	if err != nil {
 		return err
 	}
 	tenant, group, queue := tenantOf(r), r.PathValue("group"), r.PathValue("queue")
+	if dryRun {
+		partition := r.PathValue("partition")
+		answer, err := s.deps.Store.SeekPreview(r.Context(), tenant, group, queue, &partition, target)
+		return previewed(w, target, answer, err)
+	}
 	answer, err := s.deps.Store.SeekPartition(r.Context(), tenant, group, queue, r.PathValue("partition"), target)
 	return s.sought(w, r, target, answer, err)
+}
+
+// previewed ends both previews.
+func previewed(w http.ResponseWriter, target pg.SeekTarget, answer json.RawMessage, err error) error {
+	if err != nil {
+		return badTime(err, "timestamp", target.Timestamp)
+	}
+	return writeProcedure(w, http.StatusOK, answer)
 }
 
 // sought ends both seeks: what this broker remembers of the group is dropped before the client is answered, the other brokers
@@ -109,42 +126,44 @@ func (s *Server) sought(w http.ResponseWriter, r *http.Request, target pg.SeekTa
 	return writeProcedure(w, http.StatusOK, answer)
 }
 
-// decodeSeek reads {"toEnd": true}, {"timestamp": text} or {"offset": n}. With endWhenEmpty, no body and an empty object mean
-// to the end, as clients send them for one partition.
-func decodeSeek(body []byte, endWhenEmpty bool) (pg.SeekTarget, error) {
-	var target pg.SeekTarget
+// decodeSeek reads {"toEnd": true}, {"timestamp": text} or {"offset": n}, and whether the seek is only to be tried out ("dryRun": true).
+// With endWhenEmpty, no body and an object without a target mean to the end, as clients send them for one partition.
+func decodeSeek(body []byte, endWhenEmpty bool) (target pg.SeekTarget, dryRun bool, err error) {
 	badBody := newError(codeBadBody, "bad body")
 	if len(body) == 0 && endWhenEmpty {
-		return pg.SeekTarget{ToEnd: true}, nil
+		return pg.SeekTarget{ToEnd: true}, false, nil
 	}
 	members, err := decodeObject(body)
 	if err != nil {
-		return target, badBody
+		return target, false, badBody
 	}
 	var given [3]bool
 	if target.ToEnd, given[0], err = boolMember(members, "toEnd"); err != nil {
-		return target, badBody
+		return target, false, badBody
 	}
 	if target.Timestamp, err = stringMember(members, "timestamp"); err != nil {
-		return target, badBody
+		return target, false, badBody
 	}
 	if target.Offset, err = integerMember(members, "offset"); err != nil {
-		return target, badBody
+		return target, false, badBody
+	}
+	if dryRun, _, err = boolMember(members, "dryRun"); err != nil {
+		return target, false, badBody
 	}
 	given[1], given[2] = target.Timestamp != "", target.Offset != nil
 	switch {
 	case target.ToEnd: // wins over a timestamp, as it always has
-		return pg.SeekTarget{ToEnd: true}, nil
+		return pg.SeekTarget{ToEnd: true}, dryRun, nil
 	case given[1] && given[2]:
-		return target, newError(codeBadBody, "bad body: give a timestamp or an offset, not both")
+		return target, false, newError(codeBadBody, "bad body: give a timestamp or an offset, not both")
 	case given[2] && *target.Offset < 0:
-		return target, newError(codeBadBody, "bad body: offset must not be negative")
+		return target, false, newError(codeBadBody, "bad body: offset must not be negative")
 	case given[1] || given[2]:
-		return target, nil
+		return target, dryRun, nil
 	case endWhenEmpty && !given[0]:
-		return pg.SeekTarget{ToEnd: true}, nil
+		return pg.SeekTarget{ToEnd: true}, dryRun, nil
 	}
-	return target, newError(codeBadBody, "Must specify toEnd=true or a timestamp")
+	return target, false, newError(codeBadBody, "Must specify toEnd=true or a timestamp")
 }
 
 // deleteGroup forgets a group in all queues: its next pop is a first contact again.

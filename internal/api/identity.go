@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"queenmq/internal/auth"
 	"queenmq/internal/pg"
 )
 
@@ -21,6 +22,7 @@ type identity struct {
 	Clusters         []cluster `json:"clusters"`
 	ActClusterHeader string    `json:"act_cluster_header"`
 	Role             string    `json:"role"`
+	Roles            []string  `json:"roles,omitempty"`
 	Cluster          *cluster  `json:"cluster"`
 	Standalone       bool      `json:"standalone"`
 }
@@ -35,25 +37,55 @@ type cluster struct {
 	CellSlug   string     `json:"cell_slug,omitempty"`
 }
 
-// me tells the dashboard who it acts as.
-func (s *Server) me(w http.ResponseWriter, _ *http.Request) error {
-	if s.deps.Verifier != nil { // the page has no token of its own: who signs people in is the proxy in front
-		return newError(codeAuthRequired, "auth_required")
+// me tells the dashboard who it acts as: everybody is the operator where no tokens are asked for, otherwise who the token speaks for.
+func (s *Server) me(w http.ResponseWriter, r *http.Request) error {
+	who, roles := "standalone", []string{"admin"}
+	if s.deps.Verifier != nil {
+		if len(r.Header.Values("Authorization")) == 0 { // whoever looks has not signed in, or a proxy in front does that
+			return newError(codeAuthRequired, "auth_required")
+		}
+		token, err := s.verify(r)
+		if err != nil {
+			return err
+		}
+		who, roles = token.Subject, roleNames(token.Roles)
+		if len(roles) == 0 {
+			return auth.ErrForbidden
+		}
 	}
 	const local = "local"
-	return writeValue(w, http.StatusOK, identity{
-		UserID: "standalone", TenantSlug: local, IsOperator: true, OperatorEnabled: true, OperatorLive: true,
+	operates := roles[0] == "admin"
+	answer := identity{
+		UserID: who, TenantSlug: local, IsOperator: operates, OperatorEnabled: operates, OperatorLive: operates,
 		ActingCluster: cluster{ID: local, Slug: local},
 		Clusters: []cluster{{
-			ID: local, Slug: local, Role: "admin", TenantSlug: local, TenantID: new(pg.DefaultTenant), Status: "active", CellSlug: s.cfg.ServerID,
+			ID: local, Slug: local, Role: roles[0], TenantSlug: local, TenantID: new(pg.DefaultTenant), Status: "active", CellSlug: s.cfg.ServerID,
 		}},
-		ActClusterHeader: "x-queen-act-cluster", Role: "admin", Standalone: true,
-	})
+		ActClusterHeader: "x-queen-act-cluster", Role: roles[0], Standalone: true,
+	}
+	if s.deps.Verifier != nil {
+		answer.Roles = roles
+	}
+	return writeValue(w, http.StatusOK, answer)
+}
+
+// roleNames lists roles in the words of the contract, the one that may most first.
+func roleNames(roles auth.Roles) []string {
+	var names []string
+	for _, one := range [...]struct {
+		role auth.Roles
+		name access
+	}{{auth.Admin, accessAdmin}, {auth.ReadWrite, accessReadWrite}, {auth.ReadOnly, accessReadOnly}, {auth.WriteOnly, accessWriteOnly}} {
+		if roles.Any(one.role) {
+			names = append(names, string(one.name))
+		}
+	}
+	return names
 }
 
 // loginPage is shown where tokens are asked for.
-const loginPage = `<!doctype html><meta charset="utf-8"><title>Queen</title><p>This broker asks for tokens and has no sign-in of its own. ` +
-	`Sign in at the proxy in front of it, which sends the token along.</p>
+const loginPage = `<!doctype html><html lang="en"><meta charset="utf-8"><title>Queen</title><p>This broker asks for tokens. ` +
+	`Sign in at the proxy in front of it, which sends the token along, or give a token to <a href="/">the console</a>.</p>
 `
 
 // login has nothing to ask: it leads back to the start page, or says where to sign in.

@@ -357,7 +357,7 @@ func TestEveryHandlerPassesOnThatTheDatabaseIsAway(t *testing.T) {
 		"/streams/v1/cycle":              `{"query_id":"` + messageID.String() + `","partition_id":"` + partitionID.String() + `"}`,
 	}
 	// These answer from memory, or have a test of their own.
-	other := []string{"/api/v1/push", "/api/v1/pop", "/api/v1/ack", "/api/v1/transaction", "/api/v1/lease/", "/api/v1/configure", "/api/v1/status/buffers", "/api/v1/system/shared-state"}
+	other := []string{"/api/v1/push", "/api/v1/pop", "/api/v1/ack", "/api/v1/transaction", "/api/v1/lease/", "/api/v1/configure", "/api/v1/status/buffers", "/api/v1/system/shared-state", "/api/v1/messages/tail"}
 	checked := 0
 routes:
 	for _, r := range routes {

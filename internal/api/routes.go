@@ -30,6 +30,8 @@ type route struct {
 	// body is the shape of the request, "" when there is none. bodyOptional says that it may be left out.
 	body         shape
 	bodyOptional bool
+	// live answers are never shared with other callers.
+	live bool
 	// status is that of success, 0 is 200. answer is the shape of its body, "" when it is no JSON.
 	status int
 	answer shape
@@ -38,6 +40,11 @@ type route struct {
 // needsDatabase reports whether a route has to wait until the broker has prepared its database.
 func (r *route) needsDatabase() bool {
 	return isAPIPath(r.path) || strings.HasPrefix(r.path, "/streams/") || strings.HasPrefix(r.path, "/internal/")
+}
+
+// isShared reports whether callers who take an older answer may share one.
+func (r *route) isShared() bool {
+	return r.method == http.MethodGet && !r.live && strings.HasPrefix(r.path, "/api/v1/") && (r.access == accessReadOnly || r.access == accessAdmin)
 }
 
 // The query parameters that several routes share.
@@ -77,12 +84,13 @@ var routes = []route{
 	{method: "GET", path: "/api/v1/consumer-groups/lagging", access: accessReadOnly, handler: (*Server).laggingPartitions, failed: "lagging failed", query: "minLagSeconds:int", answer: shapeLagging, summary: "List the partitions that a group is far behind in, the worst first."},
 	{method: "GET", path: "/api/v1/consumer-groups/{group}", access: accessReadOnly, handler: (*Server).getGroup, failed: "details failed", answer: shapeGroup, summary: "Describe a consumer group, queue by queue."},
 	{method: "POST", path: "/api/v1/consumer-groups/{group}/subscription", access: accessReadWrite, handler: (*Server).setSubscription, failed: "subscription failed", body: shapeSubscription, answer: shapeSubscribed, summary: "Move the time from which a group reads partitions that it has not touched."},
-	{method: "POST", path: "/api/v1/consumer-groups/{group}/queues/{queue}/seek", access: accessReadWrite, handler: (*Server).seekGroup, failed: "seek failed", body: shapeSeek, answer: shapeSoughtGroup, summary: "Move the cursors of a group in a queue to the end, a time or an offset."},
-	{method: "POST", path: "/api/v1/consumer-groups/{group}/queues/{queue}/partitions/{partition}/seek", access: accessReadWrite, handler: (*Server).seekPartition, failed: "seek failed", body: shapeSeek, bodyOptional: true, answer: shapeSoughtPartition, summary: "Move the cursor of a group in one partition; without a body to the end."},
+	{method: "POST", path: "/api/v1/consumer-groups/{group}/queues/{queue}/seek", access: accessReadWrite, handler: (*Server).seekGroup, failed: "seek failed", body: shapeSeek, answer: shapeSoughtGroup, summary: "Move the cursors of a group in a queue to the end, a time or an offset; with dryRun only count what would be read again."},
+	{method: "POST", path: "/api/v1/consumer-groups/{group}/queues/{queue}/partitions/{partition}/seek", access: accessReadWrite, handler: (*Server).seekPartition, failed: "seek failed", body: shapeSeek, bodyOptional: true, answer: shapeSoughtPartition, summary: "Move the cursor of a group in one partition; without a body to the end; with dryRun only count what would be read again."},
 	{method: "DELETE", path: "/api/v1/consumer-groups/{group}", access: accessAdmin, handler: (*Server).deleteGroup, failed: "delete(seg) failed", query: "deleteMetadata:bool", answer: shapeDeletedGroup, summary: "Forget a consumer group."},
 	{method: "DELETE", path: "/api/v1/consumer-groups/{group}/queues/{queue}", access: accessAdmin, handler: (*Server).deleteGroupForQueue, failed: "delete(seg) failed", query: "deleteMetadata:bool", answer: shapeDeletedGroup, summary: "Forget a consumer group in one queue."},
 
 	{method: "GET", path: "/api/v1/messages", access: accessReadOnly, handler: (*Server).listMessages, failed: "list failed", query: "queue partition namespace ns task status group transactionId traceId from to limit:int offset:int cursor", answer: shapeMessages, summary: "List stored messages, the newest first."},
+	{method: "GET", path: "/api/v1/messages/tail", access: accessReadOnly, handler: (*Server).tailMessages, failed: "tail failed", query: "queue partition", live: true, summary: "Watch the messages of a queue as they come, as server-sent events."},
 	{method: "GET", path: "/api/v1/messages/{partitionId}/{transactionId}", access: accessReadOnly, handler: (*Server).getMessage, failed: "resolve failed", answer: shapeMessage, summary: "Show one message and how far each group is with it."},
 	{method: "DELETE", path: "/api/v1/messages/{partitionId}/{transactionId}", access: accessReadWrite, handler: (*Server).deleteMessage, failed: "delete failed", answer: shapeDeletedMessage, summary: "Delete the dead letters of one message."},
 	{method: "POST", path: "/api/v1/messages/{partitionId}/{transactionId}/retry", access: accessReadWrite, handler: (*Server).retryMessage, failed: "dlq lookup failed", query: "consumerGroup", answer: shapeReplayed, summary: "Move the newest dead letter of a message back into its queue."},
@@ -125,12 +133,14 @@ var routes = []route{
 	{method: "GET", path: "/api/v1/system/maintenance/pop", access: accessAdmin, handler: (*Server).popMaintenance, answer: shapePopMaintenance, summary: "Show the pop switch."},
 	{method: "POST", path: "/api/v1/system/maintenance/pop", access: accessAdmin, handler: (*Server).setPopMaintenance, failed: "maintenance failed", body: shapeSwitch, answer: shapePopMaintenance, summary: "Switch pops off or on, for all brokers."},
 	{method: "GET", path: "/api/v1/system/brokers", access: accessAdmin, handler: (*Server).brokers, failed: "brokers failed", answer: shapeBrokers, summary: "List the brokers of the database, with those that died in the last day."},
+	{method: "GET", path: "/api/v1/system/settings", access: accessAdmin, handler: (*Server).settings, answer: shapeSettings, summary: "Show the settings of this broker as they are in force, secrets masked."},
 	{method: "GET", path: "/api/v1/system/shared-state", access: accessAdmin, handler: (*Server).sharedState, answer: shapeSharedState, summary: "Show the maintenance switches in the older shape."},
 	{method: "POST", path: "/api/v1/stats/refresh", access: accessAdmin, handler: (*Server).refreshStats, failed: "refresh failed", answer: shapeRefreshed, summary: "Compute the cached counters now."},
 	{method: "POST", path: "/internal/api/notify", access: accessAdmin, handler: (*Server).notify, body: shapeNotify, answer: shapeStatusWord, summary: "Wake the long polls of a queue."},
 	{method: "GET", path: "/internal/api/shared-state/stats", access: accessAdmin, handler: (*Server).meshStats, answer: shapeMesh, summary: "Show the traffic between brokers."},
 	{method: "GET", path: "/internal/api/inter-instance/stats", access: accessAdmin, handler: (*Server).meshStats, answer: shapeMesh, summary: "Show the traffic between brokers, under its older name."},
 
+	{method: "GET", path: "/api/v1/streams", access: accessReadOnly, handler: (*Server).listStreams, failed: "list failed", query: "limit:int cursor", answer: shapeStreams, summary: "List the streaming queries with the size and age of their state, by name."},
 	{method: "POST", path: "/streams/v1/queries", access: accessReadWrite, handler: (*Server).registerStream, failed: "register failed", body: shapeRegister, answer: shapeRegistered, summary: "Register a streaming query."},
 	{method: "POST", path: "/streams/v1/state/get", access: accessReadOnly, handler: (*Server).streamState, failed: "state get failed", body: shapeStateGet, answer: shapeState, summary: "Read the state rows of a streaming query for one partition."},
 	{method: "POST", path: "/streams/v1/state/ripe", access: accessReadOnly, handler: (*Server).streamRipe, failed: "ripe partitions failed", body: shapeRipeAsk, answer: shapeRipe, summary: "List the idle partitions of a streaming query whose windows have ended."},

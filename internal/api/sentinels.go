@@ -10,6 +10,7 @@ import (
 	"queenmq/internal/engine/replay"
 	"queenmq/internal/engine/segment"
 	"queenmq/internal/engine/spool"
+	"queenmq/internal/engine/tail"
 	"queenmq/internal/pg"
 	"queenmq/internal/tenant"
 )
@@ -47,6 +48,8 @@ var sentinels = []sentinel{
 	{"segment.ErrMalformed", segment.ErrMalformed, codeInternal},
 	{"segment.ErrEmpty", segment.ErrEmpty, codeInternal},
 	{"ack.ErrNotOwned", ack.ErrNotOwned, codeTransactionFailed},
+	{"tail.ErrTooMany", tail.ErrTooMany, codeTooManyWatchers},
+	{"tail.ErrStopped", tail.ErrStopped, codeStopping},
 	{"replay.ErrNoPayload", replay.ErrNoPayload, codeConflict},
 	{"pg.ErrInvalidCursor", pg.ErrInvalidCursor, codeInvalidCursor},
 	{"pop.ErrKeyMissing", pop.ErrKeyMissing, codeEncryptionRequired},

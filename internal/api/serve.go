@@ -52,12 +52,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = newError(codeStarting, errorRows[codeStarting].text)
 	}
 	if err == nil {
-		err = found.route.handler(s, answer, r)
+		err = s.handle(found.route, answer, r)
 	}
 	if err != nil {
 		s.fail(answer, r, found.route.failed, err)
 	}
 	s.metrics.answered(found.route, answer.status)
+}
+
+// handle runs the handler of a route, or gives an answer that was made a moment ago to callers who take it.
+func (s *Server) handle(route *route, w http.ResponseWriter, r *http.Request) error {
+	if age := maxAgeOf(r); age > 0 && r.Method == http.MethodGet && route.isShared() {
+		return s.shared.serve(w, r, age, tenantOf(r), func(w http.ResponseWriter, r *http.Request) error { return route.handler(s, w, r) })
+	}
+	return route.handler(s, w, r)
 }
 
 // checkNames refuses names in the path that no queue, partition or lease can have.

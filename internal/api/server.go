@@ -107,6 +107,10 @@ type Deps struct {
 	Replayer   Replayer
 	Streamer   Streamer
 	Flags      Flags
+	// Tail lets people watch queues. Nil lets nobody.
+	Tail Tailer
+	// Settings lists the settings in force, secrets masked. Nil lists none.
+	Settings func() []Setting
 	// Verifier checks tokens. Nil asks for none: every route is open.
 	Verifier Verifier
 	// Ready are the conditions of /readyz beside the database round trip, for example "schema applied" and "loops running".
@@ -165,6 +169,7 @@ type Server struct {
 	description func() ([]byte, error)
 	meter       *tenant.Meter
 	bodies      *bodyRoom
+	shared      sharedAnswers
 	// claim is deps.Popper.Pop with an interface for its result, so that tests can see what becomes of results.
 	claim func(ctx context.Context, r pop.Request) (popResult, error)
 }

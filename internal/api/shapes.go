@@ -52,9 +52,10 @@ const (
 	shapeGroup           shape = `{"*":{"partitions":[{"partition":"string","workerId":"string|null","lastConsumedAt":"time|null","totalConsumed":"int","offsetLag":"int","timeLagSeconds":"int|null","leaseActive":"bool"}]}}`
 	shapeSubscription    shape = `{"subscriptionTimestamp":"string"}`
 	shapeSubscribed      shape = `{"success":"bool","consumerGroup":"string","newTimestamp":"string","rowsUpdated":"int"}`
-	shapeSeek            shape = `{"toEnd?":"bool|null","timestamp?":"string|null","offset?":"int|null"}`
-	shapeSoughtGroup     shape = `{"success":"bool","consumerGroup":"string","queueName":"string","seekToEnd":"bool","targetTimestamp":"time|null","partitionsUpdated":"int"}`
-	shapeSoughtPartition shape = `{"success":"bool","consumerGroup":"string","queueName":"string","partitionName":"string","seekToEnd":"bool","targetTimestamp":"time|null","updated":"bool"}`
+	shapeSeek            shape = `{"toEnd?":"bool|null","timestamp?":"string|null","offset?":"int|null","dryRun?":"bool|null"}`
+	shapeSeekPreview           = `"dryRun?":"bool","partitionsMoved?":"int","again?":"int","skipped?":"int","pending?":"int","leases?":"int"`
+	shapeSoughtGroup     shape = `{"success":"bool","consumerGroup":"string","queueName":"string","seekToEnd":"bool","targetTimestamp":"time|null","partitionsUpdated":"int",` + shapeSeekPreview + `}`
+	shapeSoughtPartition shape = `{"success":"bool","consumerGroup":"string","queueName":"string","partitionName":"string","seekToEnd":"bool","targetTimestamp":"time|null","updated":"bool",` + shapeSeekPreview + `}`
 	shapeDeletedGroup    shape = `{"success":"bool","consumerGroup":"string","queueName?":"string","deletedPartitions":"int","metadataDeleted":"bool"}`
 
 	shapeMode           = `{"hasQueueMode":"bool","busGroupsCount":"int","type":"string"}`
@@ -167,6 +168,7 @@ const (
 		"peers?":[{"host":"string","port":"int","connected":"bool","resolved":"bool","resolved_ip":"string","server_id":"string"}],"servers_alive?":"int","servers_dead?":"int",
 		"messages_sent?":"int","messages_received?":"int","messages_dropped?":"int","signature_failures?":"int","handshake_failures?":"int","sequence_rejections?":"int","running?":"bool"}`
 	shapeBrokers    shape = `{"brokers":[{"id":"string","instance":"uuid","version":"string","address":"string","startedAt":"time","lastSeen":"time","alive":"bool","self":"bool"}]}`
+	shapeSettings   shape = `{"settings":[{"name":"string","value":"string","source":"string","default":"string","doc":"string"}]}`
 	shapeRefreshed  shape = `{"engine":"string","queuesUpdated":"int","segPartitions":"int","namespaces":{"namespacesUpdated":"int"},"tasks":{"tasksUpdated":"int"},"system":{"systemUpdated":"int"},"refreshedAt":"time"}`
 	shapeNotify     shape = `{"queue":"string","partition?":"string|null"}`
 	shapeStatusWord shape = `{"status":"string"}`
@@ -174,6 +176,8 @@ const (
 	shapeMetrics    shape = `{"uptime":"int","requests":{"total":"int","rate":"number"},"messages":{"total":"int","rate":"number"},"database":{"poolSize":"int","idleConnections":"int","waitingRequests":"int"},
 		"memory":{"rss":"int","heapTotal":"int","heapUsed":"int","external":"int","arrayBuffers":"int"},"cpu":{"user":"int","system":"int"}}`
 
+	shapeStreams    shape = `{"streams":[{"id":"uuid","name":"string","sourceQueue":"string","sinkQueue":"string|null","configHash":"string","createdAt":"time","updatedAt":"time",
+		"stateRows":"int","stateRowsExact":"bool","stateBytes":"int","partitions":"int","oldestState":"time|null","newestState":"time|null"}],"nextCursor":"string|null"}`
 	shapeRegister   shape = `{"name":"string","source_queue":"string","sink_queue?":"string|null","config_hash":"string","reset?":"bool|null"}`
 	shapeRegistered shape = `{"success":"bool","query_id":"uuid","name":"string","config_hash":"string","fresh":"bool","reset":"bool"}`
 	shapeStateGet   shape = `{"query_id":"uuid","partition_id":"uuid","keys|null?":["string"],"key_prefix?":"string|null","ripe_at_or_before?":"number|null"}`
@@ -188,5 +192,5 @@ const (
 
 	shapeCluster        = `{"id":"string","slug":"string","role?":"string","tenant_slug?":"string","tenant_id?":"uuid","status?":"string","cell_slug?":"string"}`
 	shapeIdentity shape = `{"user_id":"string","email":"string|null","tenant_slug":"string","is_operator":"bool","operator_enabled":"bool","operator_live":"bool","acting_cluster":` + shapeCluster + `,
-		"clusters":[` + shapeCluster + `],"act_cluster_header":"string","role":"string","cluster|null":` + shapeCluster + `,"standalone":"bool"}`
+		"clusters":[` + shapeCluster + `],"act_cluster_header":"string","role":"string","roles?":["string"],"cluster|null":` + shapeCluster + `,"standalone":"bool"}`
 )

@@ -51,6 +51,7 @@ type GroupStore interface {
 	SetGroupSubscription(ctx context.Context, tenant uuid.UUID, group, timestamp string) (json.RawMessage, error)
 	SeekGroup(ctx context.Context, tenant uuid.UUID, group, queue string, to pg.SeekTarget) (json.RawMessage, error)
 	SeekPartition(ctx context.Context, tenant uuid.UUID, group, queue, partition string, to pg.SeekTarget) (json.RawMessage, error)
+	SeekPreview(ctx context.Context, tenant uuid.UUID, group, queue string, partition *string, to pg.SeekTarget) (json.RawMessage, error)
 	DeleteGroup(ctx context.Context, tenant uuid.UUID, group string, metadata bool) (json.RawMessage, error)
 	DeleteGroupForQueue(ctx context.Context, tenant uuid.UUID, group, queue string, metadata bool) (json.RawMessage, error)
 }
@@ -99,6 +100,7 @@ type TraceStore interface {
 // A StreamStore keeps the registry and the state of streaming queries.
 type StreamStore interface {
 	RegisterStreamQuery(ctx context.Context, tenant uuid.UUID, request json.RawMessage) (json.RawMessage, error)
+	ListStreams(ctx context.Context, tenant uuid.UUID, limit int, after string) (json.RawMessage, error)
 	StreamState(ctx context.Context, tenant uuid.UUID, request json.RawMessage) (json.RawMessage, error)
 	StreamRipe(ctx context.Context, tenant uuid.UUID, request json.RawMessage) (json.RawMessage, error)
 }

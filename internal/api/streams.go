@@ -29,6 +29,13 @@ func either(members map[string]jsontext.Value, snake, camel string) string {
 	return camel
 }
 
+// listStreams lists the streaming queries.
+func (s *Server) listStreams(w http.ResponseWriter, r *http.Request) error {
+	q := lenient(r)
+	limit, _ := q.page(100)
+	return relay(w)(s.deps.Store.ListStreams(r.Context(), tenantOf(r), limit, q.text("cursor")))
+}
+
 // registerStream registers a streaming query under its name.
 func (s *Server) registerStream(w http.ResponseWriter, r *http.Request) error {
 	body, err := s.readBody(w, r, nil)

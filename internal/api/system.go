@@ -165,3 +165,25 @@ func (s *Server) notify(w http.ResponseWriter, r *http.Request) error {
 func noStats(context.Context) (json.RawMessage, error) {
 	return nil, newError(codeInternal, "no statistics are kept here")
 }
+
+// A Setting is one setting as it is in force.
+type Setting struct {
+	Name string `json:"name"`
+	// Value is masked when the setting is secret.
+	Value string `json:"value"`
+	// Source is the variable it came from, or "default".
+	Source  string `json:"source"`
+	Default string `json:"default"`
+	Doc     string `json:"doc"`
+}
+
+// settings shows what this broker runs with.
+func (s *Server) settings(w http.ResponseWriter, _ *http.Request) error {
+	all := []Setting{}
+	if s.deps.Settings != nil {
+		all = s.deps.Settings()
+	}
+	return writeValue(w, http.StatusOK, struct {
+		Settings []Setting `json:"settings"`
+	}{all})
+}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -124,8 +125,8 @@ func TestEveryRouteAdmitsItsRolesAndNoOthers(t *testing.T) {
 				switch {
 				case !isRoute:
 					require.Contains(t, []int{401, 403, 405}, answer.status, what)
-				case path == "/auth/me": // says itself that nobody is known to the page
-					require.Contains(t, []int{401}, answer.status, what)
+				case path == "/auth/me": // says itself whom it knows
+					require.Equal(t, map[string]int{"": 401, "expired": 401, "none": 403}[token]+map[bool]int{true: 200}[token != "" && token != "expired" && token != "none"], answer.status, what)
 				case admitted:
 					require.NotContains(t, []int{401, 403}, answer.status, what)
 				case token == "":
@@ -380,4 +381,29 @@ func TestAKeyThatIsMissingIs503ForTheWholePush(t *testing.T) {
 	answer = call(t, serve(t, f), "GET", "/api/v1/pop/queue/q", "")
 	require.Equal(t, 503, answer.status)
 	require.Contains(t, answer.body, `"code":"encryption_key_missing"`)
+}
+
+// The console asks who it acts as before it shows what may be done.
+func TestTheConsoleLearnsTheRolesOfItsToken(t *testing.T) {
+	t.Parallel()
+	server := guarded(t, &world{}, func(_ *Config, d *Deps) { d.Verifier = doorkeeper{} })
+	for token, want := range map[string]string{
+		"ro": `{"user_id":"sub-ro","role":"read-only","roles":["read-only"],"is_operator":false}`, "rw": `{"user_id":"sub-rw","role":"read-write","roles":["read-write"],"is_operator":false}`,
+		"ro+wo": `{"user_id":"sub-ro+wo","role":"read-only","roles":["read-only","write-only"],"is_operator":false}`,
+		"admin": `{"user_id":"sub-admin","role":"admin","roles":["admin"],"is_operator":true}`,
+	} {
+		var got struct {
+			User     string   `json:"user_id"`
+			Role     string   `json:"role"`
+			Roles    []string `json:"roles"`
+			Operator bool     `json:"is_operator"`
+		}
+		answer := callWith(t, server, "GET", "/auth/me", "", map[string]string{"Authorization": token})
+		require.Equal(t, 200, answer.status)
+		require.NoError(t, json.Unmarshal([]byte(answer.body), &got))
+		text, err := json.Marshal(got)
+		require.NoError(t, err)
+		require.JSONEq(t, want, string(text))
+	}
+	require.JSONEq(t, `{"error":"auth_required","code":"auth_required"}`, callWith(t, server, "GET", "/auth/me", "", nil).body)
 }

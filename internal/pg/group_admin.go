@@ -49,6 +49,13 @@ func (db *DB) SeekPartition(ctx context.Context, tenant uuid.UUID, group, queue,
 		group, queue, partition, to.ToEnd, to.timestamp(), uuidArgument(tenant))
 }
 
+// SeekPreview counts what a seek would do and changes nothing; partition nil is every partition of the queue. The answer is the
+// procedure's; see SeekGroup for its failures.
+func (db *DB) SeekPreview(ctx context.Context, tenant uuid.UUID, group, queue string, partition *string, to SeekTarget) (json.RawMessage, error) {
+	return db.manage(ctx, "preview a seek", `SELECT queen.log_seek_preview_v1($1::text, $2::text, $3::text, $4::boolean, queen.parse_time_v1($5::text), $6::bigint, $7::uuid)`,
+		group, queue, partition, to.ToEnd, to.timestamp(), to.Offset, uuidArgument(tenant))
+}
+
 // timestamp is the text to parse: none when the end was asked for.
 func (to SeekTarget) timestamp() string {
 	if to.ToEnd {

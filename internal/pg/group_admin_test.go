@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"queenmq/internal/pg"
@@ -102,6 +103,105 @@ func TestSeek(t *testing.T) {
 }
 
 // "To end" is the end at one moment: whatever a push stored before the answer is behind the cursor or all of it is before it.
+// A preview tells exactly what the seek then does, and does nothing itself.
+func TestSeekPreview(t *testing.T) {
+	t.Parallel()
+	db, database := kolkata(t)
+	ctx, tenant := t.Context(), pg.DefaultTenant
+	for i := range 30 {
+		push(t, db, segment("q", fmt.Sprint("p", i%3), fmt.Sprint("m", i)))
+	}
+	exec(t, database, `UPDATE queen.log_segments SET created_at = timestamptz '2026-01-02 00:00:00+00' + make_interval(mins => base_offset::int)`)
+	_, err := db.SeekPartition(ctx, tenant, "g", "q", "p0", pg.SeekTarget{Offset: new(int64(4))})
+	require.NoError(t, err)
+	_, err = db.SeekPartition(ctx, tenant, "g", "q", "p1", pg.SeekTarget{ToEnd: true})
+	require.NoError(t, err)
+	exec(t, database, `UPDATE queen.log_partitions SET log_start = 2 WHERE name = 'p1'`)
+	exec(t, database, `DELETE FROM queen.log_segments s USING queen.log_partitions p WHERE p.id = s.partition_id AND s.base_offset < p.log_start`)
+	// What the group still has before it, partition by partition.
+	pending := func() map[string]int64 {
+		rows, err := database.Pool(t).Query(ctx, `SELECT p.name, p.last_offset - GREATEST(COALESCE(c.committed, -1), p.log_start - 1)
+			FROM queen.log_partitions p LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = 'g'`)
+		require.NoError(t, err)
+		left := map[string]int64{}
+		var name string
+		var n int64
+		_, err = pgx.ForEachRow(rows, []any{&name, &n}, func() error { left[name] = n; return nil })
+		require.NoError(t, err)
+		return left
+	}
+	for name, to := range map[string]pg.SeekTarget{
+		"end": {ToEnd: true}, "beginning": {Timestamp: "1970-01-01T00:00:00Z"}, "middle": {Timestamp: "2026-01-02T00:05:00Z"}, "offset": {Offset: new(int64(7))}, "first": {Offset: new(int64(0))},
+	} {
+		before := pending()
+		raw, err := db.SeekPreview(ctx, tenant, "g", "q", nil, to)
+		require.NoError(t, err)
+		require.Equal(t, before, pending(), "%s: a preview changes nothing", name)
+		var said struct{ PartitionsUpdated, PartitionsMoved, Again, Skipped, Pending int64 }
+		require.NoError(t, json.Unmarshal(raw, &said))
+		_, err = db.SeekGroup(ctx, tenant, "g", "q", to)
+		require.NoError(t, err)
+		var again, skipped, left, moved int64
+		for partition, after := range pending() {
+			again += max(after-before[partition], 0)
+			skipped += max(before[partition]-after, 0)
+			left += after
+			if after != before[partition] {
+				moved++
+			}
+		}
+		require.Equal(t, []int64{3, moved, again, skipped, left}, []int64{said.PartitionsUpdated, said.PartitionsMoved, said.Again, said.Skipped, said.Pending}, name)
+	}
+	for _, unknown := range []struct {
+		tenant    uuid.UUID
+		queue     string
+		partition *string
+		want      string
+	}{{tenant, "nothing", nil, "Queue not found or has no partitions"}, {uuid.New(), "q", nil, "Queue not found or has no partitions"}, {tenant, "q", new("nothing"), "Partition not found"}} {
+		raw, err := db.SeekPreview(ctx, unknown.tenant, "g", unknown.queue, unknown.partition, pg.SeekTarget{ToEnd: true})
+		require.NoError(t, err)
+		require.Contains(t, string(raw), unknown.want)
+	}
+	_, err = db.SeekPreview(ctx, tenant, "g", "q", nil, pg.SeekTarget{Timestamp: "soon"})
+	require.ErrorIs(t, err, pg.ErrBadData)
+}
+
+func TestStreamPages(t *testing.T) {
+	t.Parallel()
+	db, database := kolkata(t)
+	ctx, tenant := t.Context(), pg.DefaultTenant
+	for _, name := range []string{"b", "a", "c"} {
+		_, err := db.RegisterStreamQuery(ctx, tenant, json.RawMessage(`{"name":"`+name+`","source_queue":"q","sink_queue":"","config_hash":"h"}`))
+		require.NoError(t, err)
+	}
+	exec(t, database, `INSERT INTO queen_streams.state (query_id, partition_id, key, value) SELECT q.id, gen_random_uuid(), g::text, '{"n":1}' FROM queen_streams.queries q, generate_series(1, 3) g WHERE q.name = 'a'`)
+	type page struct {
+		Streams []struct {
+			Name                  string
+			StateRows, Partitions int
+			StateRowsExact        bool
+			OldestState           *string
+		}
+		NextCursor *string
+	}
+	read := func(tenant uuid.UUID, limit int, after string) (p page) {
+		raw, err := db.ListStreams(ctx, tenant, limit, after)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(raw, &p))
+		return p
+	}
+	first := read(tenant, 2, "")
+	require.Equal(t, []string{"a", "b"}, []string{first.Streams[0].Name, first.Streams[1].Name})
+	require.Equal(t, []int{3, 3}, []int{first.Streams[0].StateRows, first.Streams[0].Partitions})
+	require.True(t, first.Streams[0].StateRowsExact)
+	require.NotNil(t, first.Streams[0].OldestState)
+	require.Nil(t, first.Streams[1].OldestState, "what is not there is not known")
+	last := read(tenant, 2, *first.NextCursor)
+	require.Len(t, last.Streams, 1)
+	require.Nil(t, last.NextCursor)
+	require.Empty(t, read(uuid.New(), 10, "").Streams, "another tenant has none")
+}
+
 func TestSeekToEndSkipsNoLaterPush(t *testing.T) {
 	t.Parallel()
 	db, database := kolkata(t)

@@ -119,6 +119,12 @@ func (db *DB) PurgeQueue(ctx context.Context, tenant uuid.UUID, queue, partition
 		queue, partition, p.Mode, p.DryRun, clampInt32(limit), uuidArgument(tenant))
 }
 
+// ListStreams returns a page of streaming queries with the size and age of their state, by name; after is the last name of the page
+// before.
+func (db *DB) ListStreams(ctx context.Context, tenant uuid.UUID, limit int, after string) (json.RawMessage, error) {
+	return db.manage(ctx, "list streaming queries", `SELECT queen.streams_list_v1($1::int, $2::text, $3::uuid)`, clampInt32(limit), after, uuidArgument(tenant))
+}
+
 // RegisterStreamQuery registers one streaming query under the tenant, whatever tenant the request names, and returns the result
 // object of streams_register_query_v1.
 func (db *DB) RegisterStreamQuery(ctx context.Context, tenant uuid.UUID, request json.RawMessage) (json.RawMessage, error) {

@@ -1,0 +1,83 @@
+-- What people ask before they change something, and lists that only people read.
+
+-- log_seek_preview_v1: what a seek of a group would do, without doing it; see log_seek_core_v1 for what a seek does.
+--   p_partition  NULL is every partition of the queue
+--   exactly one of p_to_end, p_timestamp, p_offset
+-- Returns {"success":true,"dryRun":true,"consumerGroup","queueName","partitionName":null for all,"seekToEnd","targetTimestamp":ISO-ms|null,
+-- "partitionsUpdated":partitions the seek would set,"updated":false,"partitionsMoved":those whose cursor would change,"again":stored
+-- messages that the group has passed and would get again,"skipped":stored messages that it has not passed and would not get any more,
+-- "pending":what it would have before it afterwards,"leases":live leases that would end}. A group without a cursor in a partition counts
+-- as one that has passed nothing there. Failures as of the seeks: {"success":false,"error"}.
+-- Pushes and acks that come between preview and seek make a difference. Locks: none. Called by: pg.SeekPreview.
+CREATE OR REPLACE FUNCTION queen.log_seek_preview_v1(
+    p_group TEXT, p_queue TEXT, p_partition TEXT, p_to_end BOOLEAN, p_timestamp TIMESTAMPTZ, p_offset BIGINT,
+    p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
+RETURNS JSONB
+LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_custom_plan
+AS $$
+DECLARE
+    v_result JSONB;
+BEGIN
+    IF NOT COALESCE(p_to_end, FALSE) AND p_timestamp IS NULL AND p_offset IS NULL THEN
+        RETURN jsonb_build_object('success', FALSE, 'error', 'Must specify either toEnd=true or a timestamp');
+    END IF;
+    WITH moved AS (
+        -- What lies below the first stored message is passed by everybody.
+        SELECT GREATEST(COALESCE(c.committed, -1), p.log_start - 1) AS old, p.log_start, p.last_offset,
+               CASE WHEN p_to_end THEN p.last_offset
+                    WHEN p_offset IS NOT NULL THEN LEAST(GREATEST(p_offset, p.log_start), p.last_offset + 1) - 1
+                    ELSE COALESCE(queen.log_segment_since_v1(p.id, p.log_start, p.last_offset, p_timestamp) - 1, p.last_offset) END AS new,
+               c.worker_id IS NOT NULL AND c.worker_id <> '__retry__' AND c.lease_expires_at > clock_timestamp() AS leased
+          FROM queen.queues q
+          JOIN queen.log_partitions p ON p.queue_id = q.id
+          LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p_group
+         WHERE q.tenant_id = p_tenant AND q.name = p_queue AND (p_partition IS NULL OR p.name = p_partition))
+    SELECT jsonb_build_object('success', TRUE, 'dryRun', TRUE, 'consumerGroup', p_group, 'queueName', p_queue, 'partitionName', p_partition,
+               'seekToEnd', COALESCE(p_to_end, FALSE),
+               'targetTimestamp', CASE WHEN NOT COALESCE(p_to_end, FALSE) AND p_offset IS NULL THEN queen.iso_ms_v1(p_timestamp) END,
+               'partitionsUpdated', count(*), 'updated', FALSE,
+               'partitionsMoved', count(*) FILTER (WHERE GREATEST(m.new, m.log_start - 1) <> m.old),
+               'again', COALESCE(sum(GREATEST(m.old - GREATEST(m.new, m.log_start - 1), 0)), 0),
+               'skipped', COALESCE(sum(GREATEST(m.new - m.old, 0)), 0),
+               'pending', COALESCE(sum(GREATEST(m.last_offset - GREATEST(m.new, m.log_start - 1), 0)), 0),
+               'leases', count(*) FILTER (WHERE m.leased))
+      INTO v_result
+      FROM moved m
+    HAVING count(*) > 0;
+    RETURN COALESCE(v_result, jsonb_build_object('success', FALSE, 'consumerGroup', p_group, 'queueName', p_queue, 'partitionsUpdated', 0,
+        'error', CASE WHEN p_partition IS NULL THEN 'Queue not found or has no partitions' ELSE 'Partition not found' END));
+END $$;
+
+-- streams_list_v1: the streaming queries of a tenant, by name.
+--   p_after  name that the page before ended with, '' for the first page
+-- Returns {"streams":[{"id","name","sourceQueue","sinkQueue","configHash","createdAt","updatedAt":ISO-ms,"stateRows","stateRowsExact",
+-- "stateBytes":of the values,"partitions":with state,"oldestState","newestState":ISO-ms|null}],"nextCursor":name|null}. Of a query at
+-- most 10,000 rows of state are looked at; stateRowsExact is false when there are more, and the figures are those of the rows looked at.
+-- Locks: none. Called by: pg.ListStreams.
+CREATE OR REPLACE FUNCTION queen.streams_list_v1(
+    p_limit INTEGER, p_after TEXT, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
+RETURNS JSONB
+LANGUAGE sql STABLE
+AS $$
+    WITH page AS MATERIALIZED (
+        SELECT s.*, row_number() OVER (ORDER BY s.name COLLATE "C") AS ord
+          FROM queen_streams.queries s
+         WHERE s.tenant_id = p_tenant AND (COALESCE(p_after, '') = '' OR s.name COLLATE "C" > p_after)
+         ORDER BY s.name COLLATE "C" LIMIT GREATEST(p_limit, 1) + 1)
+    SELECT jsonb_build_object(
+               'streams', COALESCE(jsonb_agg(jsonb_build_object('id', g.id, 'name', g.name, 'sourceQueue', g.source_queue, 'sinkQueue', g.sink_queue,
+                   'configHash', g.config_hash, 'createdAt', queen.iso_ms_v1(g.created_at), 'updatedAt', queen.iso_ms_v1(g.updated_at),
+                   'stateRows', LEAST(x.n, 10000), 'stateRowsExact', x.n <= 10000, 'stateBytes', x.bytes, 'partitions', x.partitions,
+                   'oldestState', queen.iso_ms_v1(x.oldest), 'newestState', queen.iso_ms_v1(x.newest)) ORDER BY g.ord)
+                   FILTER (WHERE g.ord <= GREATEST(p_limit, 1)), '[]'::JSONB),
+               'nextCursor', (SELECT l.name FROM page l WHERE l.ord = GREATEST(p_limit, 1) AND EXISTS (SELECT 1 FROM page m WHERE m.ord > l.ord)))
+      FROM page g
+     CROSS JOIN LATERAL (
+        SELECT count(*) AS n, COALESCE(sum(pg_column_size(t.value)), 0) AS bytes, count(DISTINCT t.partition_id) AS partitions,
+               min(t.updated_at) AS oldest, max(t.updated_at) AS newest
+          FROM (SELECT t.partition_id, t.value, t.updated_at FROM queen_streams.state t WHERE t.query_id = g.id LIMIT 10001) t) x
+$$;
+
+GRANT EXECUTE ON FUNCTION queen.log_seek_preview_v1(TEXT, TEXT, TEXT, BOOLEAN, TIMESTAMPTZ, BIGINT, UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.streams_list_v1(INTEGER, TEXT, UUID) TO PUBLIC;
