@@ -176,7 +176,7 @@ const (
 	shapeMetrics    shape = `{"uptime":"int","requests":{"total":"int","rate":"number"},"messages":{"total":"int","rate":"number"},"database":{"poolSize":"int","idleConnections":"int","waitingRequests":"int"},
 		"memory":{"rss":"int","heapTotal":"int","heapUsed":"int","external":"int","arrayBuffers":"int"},"cpu":{"user":"int","system":"int"}}`
 
-	shapeStreams    shape = `{"streams":[{"id":"uuid","name":"string","sourceQueue":"string","sinkQueue":"string|null","configHash":"string","createdAt":"time","updatedAt":"time",
+	shapeStreams shape = `{"streams":[{"id":"uuid","name":"string","sourceQueue":"string","sinkQueue":"string|null","configHash":"string","createdAt":"time","updatedAt":"time",
 		"stateRows":"int","stateRowsExact":"bool","stateBytes":"int","partitions":"int","oldestState":"time|null","newestState":"time|null"}],"nextCursor":"string|null"}`
 	shapeRegister   shape = `{"name":"string","source_queue":"string","sink_queue?":"string|null","config_hash":"string","reset?":"bool|null"}`
 	shapeRegistered shape = `{"success":"bool","query_id":"uuid","name":"string","config_hash":"string","fresh":"bool","reset":"bool"}`
