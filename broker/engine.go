@@ -82,8 +82,11 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 	}, db, slots, func(tenant uuid.UUID, queue, partition string, _ uuid.UUID, n int) {
 		gates.Stored(tenant, queue, partition, n)
 	})
+	counted := meter.New()
 	flags := upkeep.NewFlags(db, min(flagsInterval, b.cfg.Caches.RefreshInterval), gates.WakeAll, b.log)
-	acker := ack.New(b.ackConfig(), db, gates, slots)
+	acking := b.ackConfig()
+	acking.Sealer, acking.Demanded = sealer, pusher.Encrypts
+	acker := ack.New(acking, db, gates, slots)
 	popper := pop.New(pop.Config{
 		DefaultMode: b.cfg.Pop.DefaultSubscriptionMode,
 		Backoff: pop.Backoff{
@@ -93,12 +96,21 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		FusedPops: b.fusedPops(), FusedClaims: b.cfg.Pop.FusionConcurrency,
 		Paused: flags.PopsPaused, Log: b.log, Opener: opener, Sniff: b.cfg.Secrets.Sniff,
 		MaxAnswerBytes: b.cfg.Pop.MaxAnswerBytes, MaxInflightBytes: b.cfg.Pop.MaxInflightAnswers,
+		DeadLetter: func(ctx context.Context, letter pop.DeadLetter) bool {
+			outcome := acker.FileDeadLetter(ctx, ack.DeadLetterOrder{
+				PartitionID: letter.PartitionID, Group: letter.Group, Worker: letter.LeaseID, Offset: letter.Offset,
+				Undelivered: true, Reason: letter.Reason,
+			})
+			if outcome.Filed {
+				counted.DeadLetter()
+			}
+			return outcome.Filed
+		},
 		Delivered: func(d pop.Delivery) { acker.Delivered(ack.Delivery(d)) },
 	}, db, gates, slots)
 	encryption := push.Encryption{Demanded: pusher.Encrypts, Forget: pusher.ForgetQueue, Sealer: sealer}
 	transactor := transaction.New(transaction.Config{Packer: packer, Encryption: encryption}, db, acker, gates, slots)
 
-	counted := meter.New()
 	redrives := replay.NewRunner(b.cfg.Server.ServerID+" "+segment.NewID().String(), packer, db, gates, slots, flags.PushesPaused)
 	loops := b.newLoops(db, slots, gates, counted, redrives, popper)
 

@@ -84,7 +84,7 @@ func TestConfigure(t *testing.T) {
 		}
 		got := log.configure(t, "all", all)
 		require.Empty(t, cmp.Diff(want, got.Options))
-		require.Equal(t, []string{"priority", "retryDelay", "ttl", "maxDeliveries"}, got.NotApplied)
+		require.Equal(t, []string{"priority", "retryDelay", "ttl"}, got.NotApplied)
 		require.Empty(t, cmp.Diff(want, log.configure(t, "all", `{}`).Options))
 		require.Equal(t, "-7 1 0 5 10000 60 false false 2 3 4 5 true true 6 7 8 9 10 11", scan[string](t, log, `SELECT concat_ws(' ', priority, lease_time,
 			retry_limit, retry_delay, max_queue_size, ttl, dead_letter_queue::text, dlq_after_max_retries::text, delayed_processing, window_buffer,

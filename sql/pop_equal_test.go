@@ -37,6 +37,7 @@ type equalPartition struct {
 	worker    string
 	expires   time.Duration
 	attempt   *int64
+	isolate   *int64
 }
 
 func drawEqualState(t *rapid.T) equalState {
@@ -44,6 +45,8 @@ func drawEqualState(t *rapid.T) equalState {
 		queue: popQueue{
 			Delay:  rapid.SampledFrom([]int{0, 0, 150, 350}).Draw(t, "delay"),
 			Window: rapid.SampledFrom([]int{0, 0, 150}).Draw(t, "window"),
+
+			MaxDeliveries: rapid.SampledFrom([]int{0, 0, 3, 4}).Draw(t, "max deliveries"),
 		},
 		record: rapid.SampledFrom([]string{"", "", "all", "new", "timestamp"}).Draw(t, "record"),
 		since:  time.Duration(rapid.IntRange(0, 8).Draw(t, "since"))*100*time.Second + 50*time.Second,
@@ -74,6 +77,9 @@ func drawEqualState(t *rapid.T) equalState {
 			if rapid.Bool().Draw(t, "tried") {
 				p.attempt = ptr(p.committed + 1)
 			}
+			if rapid.Bool().Draw(t, "isolated") {
+				p.isolate = ptr(p.committed + int64(rapid.IntRange(-1, 5).Draw(t, "isolate end")))
+			}
 		}
 		s.partitions = append(s.partitions, p)
 	}
@@ -95,6 +101,7 @@ func (s equalState) write(t tester, l popLog, queue, group string) uuid.UUID {
 		l.exec(t, `UPDATE queen.log_partitions SET last_offset = $2, log_start = $3 WHERE id = $1`, pid, p.last, start)
 		if p.hasRow {
 			l.cursor(t, pid, group, p.committed, p.worker, p.expires)
+			l.exec(t, `UPDATE queen.log_consumers SET isolate_end = $2 WHERE partition_id = $1`, pid, p.isolate)
 			if p.attempt != nil {
 				l.exec(t, `UPDATE queen.log_consumers SET attempt_offset = $2, attempt_count = 3, total_consumed = 7 WHERE partition_id = $1`, pid, p.attempt)
 			}
@@ -247,6 +254,8 @@ func TestPopListEqualsALoopOfPops(t *testing.T) {
 				if !c.autoAck {
 					require.Equal(t, got.Rows[p.Partition].Attempts, p.Attempt, "attempt of %s", p.Partition)
 				}
+				most := s.queue.MaxDeliveries
+				require.Equal(t, !c.autoAck && most > 0 && p.Attempt > most, p.Poison, "poison of %s", p.Partition)
 			}
 		})
 		for i := range got.States {

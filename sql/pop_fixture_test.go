@@ -44,13 +44,15 @@ func scalar[T any](t tester, q querier, sql string, args ...any) (value T) {
 // A popQueue is a queue of the default tenant with the options the pops read; times are seconds.
 type popQueue struct {
 	Delay, Window, Lease int
-	Namespace, Task      string
+	// MaxDeliveries is a number of messages.
+	MaxDeliveries   int
+	Namespace, Task string
 }
 
 func (l popLog) queue(t tester, name string, q popQueue) uuid.UUID {
 	t.Helper()
-	return scalar[uuid.UUID](t, l, `INSERT INTO queen.queues (name, delayed_processing, window_buffer, lease_time, namespace, task)
-		VALUES ($1, $2, $3, COALESCE(NULLIF($4::int, 0), 60), $5, $6) RETURNING id`, name, q.Delay, q.Window, q.Lease, q.Namespace, q.Task)
+	return scalar[uuid.UUID](t, l, `INSERT INTO queen.queues (name, delayed_processing, window_buffer, lease_time, namespace, task, max_deliveries)
+		VALUES ($1, $2, $3, COALESCE(NULLIF($4::int, 0), 60), $5, $6, $7) RETURNING id`, name, q.Delay, q.Window, q.Lease, q.Namespace, q.Task, q.MaxDeliveries)
 }
 
 // A run is one stored segment: count messages from offset base on, stored age ago.
@@ -106,6 +108,7 @@ type popRow struct {
 	AttemptOffset *int64
 	Attempts      int
 	Consumed      int64
+	IsolateEnd    *int64
 }
 
 // rows reads the cursors of a group, by partition name; a partition without one is absent.
@@ -115,14 +118,14 @@ func popRows(t tester, q pgxQuerier, queue uuid.UUID, group string) map[string]p
 		SELECT p.name, c.committed, c.batch_end, c.worker_id,
 		       round(extract(epoch FROM c.lease_expires_at - clock_timestamp()) / 10)::bigint * 10,
 		       round(extract(epoch FROM c.lease_acquired_at - clock_timestamp()) / 10)::bigint * 10,
-		       c.attempt_offset, c.attempt_count, c.total_consumed
+		       c.attempt_offset, c.attempt_count, c.total_consumed, c.isolate_end
 		  FROM queen.log_consumers c JOIN queen.log_partitions p ON p.id = c.partition_id
 		 WHERE p.queue_id = $1 AND c.consumer_group = $2`, queue, group)
 	require.NoError(t, err)
 	rows := map[string]popRow{}
 	var name string
 	var r popRow
-	_, err = pgx.ForEachRow(result, []any{&name, &r.Committed, &r.BatchEnd, &r.Worker, &r.Expires, &r.Acquired, &r.AttemptOffset, &r.Attempts, &r.Consumed},
+	_, err = pgx.ForEachRow(result, []any{&name, &r.Committed, &r.BatchEnd, &r.Worker, &r.Expires, &r.Acquired, &r.AttemptOffset, &r.Attempts, &r.Consumed, &r.IsolateEnd},
 		func() error { rows[name] = r; return nil })
 	require.NoError(t, err)
 	return rows
@@ -202,6 +205,7 @@ type popMetaPartition struct {
 	Partition   string           `json:"partition"`
 	PartitionID uuid.UUID        `json:"partitionId"`
 	Attempt     int              `json:"attempt"`
+	Poison      bool             `json:"poison"`
 	Segments    []popMetaSegment `json:"segments"`
 }
 

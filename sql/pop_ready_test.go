@@ -40,7 +40,7 @@ func popReady(t tester, q pgxQuerier, queue string, partitions []string, c popCa
 		if wait != nil {
 			v.wait = time.Duration(*wait) * time.Millisecond
 		}
-		if v.verdict == "took" {
+		if v.verdict == "took" || v.verdict == "poison" {
 			segments = append(segments, taken{v.partition, *base, *start, *take, string(blob)})
 		} else {
 			require.Nil(t, base)
@@ -103,10 +103,14 @@ func TestPopReadyEqualsTheList(t *testing.T) {
 		})
 		var want equalReady
 		rolledBack(t, l, func(tx pgx.Tx) {
-			segments, _, states := popList(t, tx, queue, candidates, c)
+			segments, meta, states := popList(t, tx, queue, candidates, c)
 			want = read(tx, segments, nil)
 			for _, state := range states {
-				want.Verdicts = append(want.Verdicts, verdictOf(state))
+				v := verdictOf(state)
+				if slices.ContainsFunc(meta.Partitions, func(p popMetaPartition) bool { return p.Partition == state.P && p.Poison }) {
+					v.verdict = "poison"
+				}
+				want.Verdicts = append(want.Verdicts, v)
 			}
 		})
 		for _, p := range s.partitions { // cursors that a round of either created ahead of the budget

@@ -46,7 +46,8 @@ var (
 	popShortened   = engineDesc("queen_pop_shortened_total", "Pops of which only a part of the claim fitted into one answer (QUEEN_MAX_ANSWER_BYTES).")
 	popAnswerBytes = engineDesc("queen_pop_answer_bytes", "Memory of the answers under way, at most QUEEN_MAX_INFLIGHT_ANSWER_BYTES.")
 	popRoomWaits   = engineDesc("queen_pop_answer_waits_total", "Pops that waited for memory for their answer.")
-	popSealed      = engineDesc("queen_pop_undecryptable_messages_total", "Messages delivered as they are stored because no key opens them.")
+	popSealed      = engineDesc("queen_pop_undecryptable_messages_total", "Messages that no key opens, once per attempt to deliver them.")
+	popFiled       = engineDesc("queen_pop_dead_letters_total", "Messages filed as dead letters instead of being delivered: delivered too often, or not decryptable.")
 	longPolls      = queueDesc("queen_parked_long_polls", "Long polls that wait for a queue")
 )
 
@@ -67,7 +68,7 @@ func (c engineCollector) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range [...]*prometheus.Desc{
 		admissionBudget, admissionInFlight, admissionWaiting, admissionWaits, admissionTrains, admissionAboard, admissionCycle, batchesFired, batchItems, itemsPerBatch, batchRoundTrip,
 		dedupClaims, dedupReads, dedupGivenUp, dedupFollowed, dedupBytes,
-		popTargeted, popWildcard, popUndecodable, popSealed, popShortened, popAnswerBytes, popRoomWaits, popFills, popFillTime, ackRecognised, ackBatches, ackBytes, ackFailures, longPolls.desc(c.tenants),
+		popTargeted, popWildcard, popUndecodable, popSealed, popFiled, popShortened, popAnswerBytes, popRoomWaits, popFills, popFillTime, ackRecognised, ackBatches, ackBytes, ackFailures, longPolls.desc(c.tenants),
 	} {
 		descs <- desc
 	}
@@ -134,6 +135,7 @@ func (c engineCollector) Collect(metrics chan<- prometheus.Metric) {
 		counter(popFillTime, float64(stats.FillTime.Microseconds()))
 		counter(popUndecodable, float64(stats.Undecodable))
 		counter(popSealed, float64(stats.Undecryptable))
+		counter(popFiled, float64(stats.DeadLetters))
 		counter(popShortened, float64(stats.Shortened))
 		gauge(popAnswerBytes, float64(stats.InflightBytes))
 		counter(popRoomWaits, float64(stats.RoomWaits))

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // The reasons for which a lease is not there any more.
@@ -148,27 +149,11 @@ type positionalJSON struct {
 	Error string `json:"error"`
 }
 
-// ReleaseLease gives the batch of (partition, group) back: it is delivered again at once. A lease that worker does not hold any
-// more is left alone, which is not an error.
+// ReleaseLease gives the batch of (partition, group) back before anybody got it: it is delivered again at once, and this claim does not
+// count as a delivery. A lease that worker does not hold any more is left alone, which is not an error.
 func (db *DB) ReleaseLease(ctx context.Context, partition uuid.UUID, group, worker string) error {
-	return db.run(ctx, "release a lease", repeatLocks, func(ctx context.Context, conn *pgx.Conn) error {
-		var answer []byte
-		err := conn.QueryRow(ctx, `SELECT queen.log_ack_at_v1($1::uuid, $2::text, $3::text, NULL::int8, false, 0)`, uuidArgument(partition), group, worker).Scan(&answer)
-		if err != nil {
-			return err
-		}
-		var raw positionalJSON
-		if err := decodeJSON(answer, &raw); err != nil {
-			return err
-		}
-		switch {
-		case raw.OK == nil:
-			return fmt.Errorf("%w: a release without a verdict", ErrMalformedAnswer)
-		case *raw.OK, raw.Error == noConsumer, raw.Error == invalidLease:
-			return nil
-		}
-		return errors.New(raw.Error)
-	})
+	_, err := db.ShortenLeases(ctx, group, worker, []LeaseCut{{PartitionID: partition, End: -1}})
+	return err
 }
 
 // FileDeadLetter stores the message and moves the cursor past it, ending the lease. A payload that JSONB cannot hold (a NUL
@@ -196,9 +181,9 @@ func (db *DB) fileDeadLetter(ctx context.Context, d DeadLetter, parsed []byte) (
 	var result DeadLetterResult
 	err := db.run(ctx, "file a dead letter", repeatLocks, func(ctx context.Context, conn *pgx.Conn) error {
 		var answer []byte
-		err := conn.QueryRow(ctx, `SELECT queen.log_dlq_head_v1($1::uuid, $2::text, $3::text, $4::int8, $5::uuid, $6::text, $7::jsonb, $8::text, $9::bytea, $10::uuid)`,
-			uuidArgument(d.PartitionID), d.Group, d.Worker, d.Offset, nullUUIDArgument(d.MessageID), storable(d.TransactionID), parsed, storable(d.Error),
-			d.Payload, nullUUIDArgument(d.TraceID)).Scan(&answer)
+		err := conn.QueryRow(ctx, `SELECT queen.log_dlq_head_v1($1::uuid, $2::text, $3::text, $4::int8, $5::uuid, $6::text, $7::jsonb, $8::text, $9::bytea, $10::uuid, $11::boolean, $12::bytea)`,
+			uuidArgument(d.PartitionID), d.Group, d.Worker, d.Offset, nullUUIDArgument(d.MessageID), storable(d.TransactionID), parsed, pgtype.Text{String: storable(d.Error), Valid: d.Error != ""},
+			d.Payload, nullUUIDArgument(d.TraceID), d.Encrypted, d.SealedError).Scan(&answer)
 		if err != nil {
 			return err
 		}

@@ -73,7 +73,12 @@ type DeadLetter struct {
 	// PostgreSQL accepts it and NULL otherwise.
 	Payload []byte
 	TraceID uuid.NullUUID
-	Error   string
+	// Encrypted says that Payload is an envelope.
+	Encrypted bool
+	// Error is the reason; empty says that the message was delivered as often as its queue allows, which the database then writes out.
+	Error string
+	// SealedError is the envelope of a text that Error stands for; nil for none.
+	SealedError []byte
 }
 
 // A DeadLetterResult is the answer of log_dlq_head_v1.

@@ -89,6 +89,7 @@ type claimJSON struct {
 		Queue       string        `json:"queue"`
 		Partition   *string       `json:"partition"`
 		PartitionID uuid.NullUUID `json:"partitionId"`
+		Poison      bool          `json:"poison"`
 		Segments    []struct {
 			Base       *int64     `json:"seq"`
 			StartIndex *int       `json:"startOff"`
@@ -129,7 +130,7 @@ func decodeClaim(meta []byte, blobs [][]byte, queue string) (Claim, error) {
 		if p.Partition == nil || !p.PartitionID.Valid || p.PartitionID.UUID == uuid.Nil || len(p.Segments) == 0 || name == "" {
 			return Claim{}, fmt.Errorf("%w: a claimed partition without name, id or segments", ErrMalformedAnswer)
 		}
-		partition := ClaimedPartition{Queue: name, Partition: *p.Partition, PartitionID: p.PartitionID.UUID, Segments: make([]ClaimedSegment, len(p.Segments))}
+		partition := ClaimedPartition{Queue: name, Partition: *p.Partition, PartitionID: p.PartitionID.UUID, Poison: p.Poison, Segments: make([]ClaimedSegment, len(p.Segments))}
 		for i, s := range p.Segments {
 			if s.Base == nil || s.StartIndex == nil || s.Take == nil || s.CreatedAt == nil || *s.Base < 0 || *s.StartIndex < 0 || *s.Take < 1 {
 				return Claim{}, fmt.Errorf("%w: a claimed segment without a position", ErrMalformedAnswer)

@@ -16,8 +16,10 @@ FROM queen.log_pop_ready_v1($1::text, $2::text, $3::text[], $4::int, $5::int, $6
 	groupRegistered = `SELECT EXISTS (SELECT 1 FROM queen.consumer_groups_metadata AS m JOIN queen.queues AS q ON q.id = m.queue_id
 WHERE q.tenant_id = $1::uuid AND q.name = $2::text AND m.tenant_id = q.tenant_id AND m.consumer_group = $3::text
   AND m.partition_name = '' AND m.namespace = '' AND m.task = '')`
-	pendingFull   = `SELECT r_id, r_name FROM queen.log_hotlist_reseed_v1($1::text, $2::text, $3::uuid, $4::int, $5::uuid)`
-	pendingRecent = `SELECT r_id, r_name FROM queen.log_hotlist_reseed_window_v1($1::text, $2::text, $3::uuid, $4::int, $5::uuid,
+	// candidatePoison is "took" for a message that is to be filed.
+	candidatePoison = "poison"
+	pendingFull     = `SELECT r_id, r_name FROM queen.log_hotlist_reseed_v1($1::text, $2::text, $3::uuid, $4::int, $5::uuid)`
+	pendingRecent   = `SELECT r_id, r_name FROM queen.log_hotlist_reseed_window_v1($1::text, $2::text, $3::uuid, $4::int, $5::uuid,
 clock_timestamp() - make_interval(secs => $6::float8))`
 )
 
@@ -75,6 +77,10 @@ func readReady(ctx context.Context, from rowReader, r PopRequest, args []any) (C
 		if err := rows.Scan(&ord, &verdict, &partition, &last, &wait, &base, &start, &take, &createdAt, &blob); err != nil {
 			return Claim{}, err
 		}
+		poison := verdict == candidatePoison
+		if poison {
+			verdict = CandidateTook
+		}
 		if ord < 1 || ord > len(r.Candidates) {
 			return Claim{}, fmt.Errorf("%w: a verdict on no candidate", ErrMalformedAnswer)
 		}
@@ -82,7 +88,7 @@ func readReady(ctx context.Context, from rowReader, r PopRequest, args []any) (C
 		if n == 0 || claim.States[n-1].Index != ord-1 {
 			claim.States = append(claim.States, CandidateState{Partition: r.Candidates[ord-1], Verdict: verdict, LastOffset: last.Int64, Index: ord - 1, Wait: time.Duration(wait.Int64) * time.Millisecond})
 			if verdict == CandidateTook {
-				claim.Partitions = append(claim.Partitions, ClaimedPartition{Queue: r.Queue, Partition: r.Candidates[ord-1], PartitionID: partition.Bytes})
+				claim.Partitions = append(claim.Partitions, ClaimedPartition{Queue: r.Queue, Partition: r.Candidates[ord-1], PartitionID: partition.Bytes, Poison: poison})
 			}
 		}
 		switch verdict {

@@ -61,6 +61,8 @@ type ClaimedPartition struct {
 	Partition   string
 	PartitionID uuid.UUID
 	Segments    []ClaimedSegment
+	// Poison says that the one message of the batch was delivered as often as its queue allows: it is to be filed, not delivered.
+	Poison bool
 }
 
 // A ClaimedSegment is the part of one segment that belongs to a batch.

@@ -44,7 +44,8 @@ func TestPartitionLeaseHolder(t *testing.T) {
 	worker, live = holder("g")
 	require.Equal(t, "w", worker)
 	require.False(t, live)
-	require.NoError(t, db.ReleaseLease(t.Context(), partition, "g", ""))
+	_, err = db.ReleaseLeaseOf(t.Context(), pg.DefaultTenant, partition, "g", "")
+	require.NoError(t, err)
 	for _, group := range []string{"g", "unknown"} {
 		worker, live = holder(group)
 		require.Empty(t, worker)

@@ -78,7 +78,9 @@ CREATE TABLE IF NOT EXISTS queen.log_txns (
 --                      worker_id '__retry__', batch_end NULL. Pops see a lease; no caller may act as that worker; it just expires.
 --   batch_retry_count  retry budget spent, charged only by an explicit failed ack
 --   attempt_offset, attempt_count
---                      first offset of the batch and how often it was delivered: observation, spends no budget
+--                      first offset of the batch and how often it was delivered; what a queue's max_deliveries limits
+--   isolate_end        messages up to here lay in a batch whose lease ran out: a queue with max_deliveries delivers them one by one,
+--                      so that the one that ends its consumers is found and its neighbours are not charged for it
 -- The partial index serves lease renewal, which knows only the worker.
 CREATE TABLE IF NOT EXISTS queen.log_consumers (
     partition_id      UUID NOT NULL REFERENCES queen.log_partitions (id) ON DELETE CASCADE,
@@ -97,6 +99,10 @@ CREATE TABLE IF NOT EXISTS queen.log_consumers (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
         autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 DO $$ BEGIN
+    IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_attribute
+                    WHERE attrelid = 'queen.log_consumers'::regclass AND attname = 'isolate_end' AND NOT attisdropped) THEN
+        ALTER TABLE queen.log_consumers ADD COLUMN isolate_end BIGINT;
+    END IF;
     IF to_regclass('queen.idx_log_consumers_worker') IS NULL THEN
         CREATE INDEX idx_log_consumers_worker ON queen.log_consumers (worker_id) WHERE worker_id IS NOT NULL;
     END IF;

@@ -48,6 +48,13 @@ RETURNS BIGINT
 LANGUAGE sql IMMUTABLE
 AS $$ SELECT 67108864::BIGINT $$;
 
+-- log_pop_is_poison_v1: is the p_attempt-th delivery of a message one more than p_most (max_deliveries; 0 is any number) allows?
+-- Inlined. Called by: the pops.
+CREATE OR REPLACE FUNCTION queen.log_pop_is_poison_v1(p_attempt INTEGER, p_most INTEGER)
+RETURNS BOOLEAN
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT p_most > 0 AND p_attempt > p_most $$;
+
 -- log_pop_v1: claim the next messages of one partition for one group. The rule that every pop follows.
 --   p_budget         most messages; NULL and values below 1 act as 1
 --   p_lease_seconds  how long the batch is held; NULL acts as 60
@@ -59,6 +66,9 @@ AS $$ SELECT 67108864::BIGINT $$;
 -- No rows when there is nothing to take: unknown partition, debounced, leased or locked by somebody, delayed, drained.
 -- A batch ends before the first segment younger than the queue's delay, so the cursor never passes an invisible message, and
 -- after the segment that fills it (log_pop_max_bytes_v1).
+-- In a queue with max_deliveries, messages of a batch whose lease ran out come one by one (isolate_end). A message whose delivery would
+-- be one too many is claimed alone, and attempt_count says so (log_pop_is_poison_v1): the caller files it instead of delivering it.
+-- Pops that acknowledge at once deliver everything: their messages cannot come twice.
 -- Locks: its log_consumers row, SKIP LOCKED; on first contact an advisory lock (try) and the insert of that row.
 -- Called by: log_pop_partition_v1.
 CREATE OR REPLACE FUNCTION queen.log_pop_v1(
@@ -82,6 +92,9 @@ DECLARE
     v_committed BIGINT;
     v_attempt_offset BIGINT;
     v_attempts  INTEGER;
+    v_most      INTEGER;
+    v_run_out   BIGINT;  -- end of a batch whose lease ran out
+    v_isolate   BIGINT;
     v_wanted    BIGINT;
     v_seed      BIGINT;
     v_since     TIMESTAMPTZ;
@@ -92,8 +105,9 @@ DECLARE
     v_taken     BIGINT := 0;
     v_room      BIGINT := queen.log_pop_max_bytes_v1();
 BEGIN
-    SELECT p.id, p.queue_id, p.last_offset, p.log_start, COALESCE(q.delayed_processing, 0), COALESCE(q.window_buffer, 0)
-      INTO v_pid, v_queue_id, v_last, v_log_start, v_delay, v_window
+    SELECT p.id, p.queue_id, p.last_offset, p.log_start, COALESCE(q.delayed_processing, 0), COALESCE(q.window_buffer, 0),
+           CASE WHEN p_auto_ack THEN 0 ELSE q.max_deliveries END
+      INTO v_pid, v_queue_id, v_last, v_log_start, v_delay, v_window, v_most
       FROM queen.queues q
       JOIN queen.log_partitions p ON p.queue_id = q.id AND p.name = p_partition
      WHERE q.tenant_id = p_tenant AND q.name = p_queue;
@@ -110,8 +124,8 @@ BEGIN
 
     -- Claim first. Twice at most: the second time after creating the row.
     FOR v_try IN 1 .. 2 LOOP
-        SELECT c.committed, c.attempt_offset, c.attempt_count
-          INTO v_committed, v_attempt_offset, v_attempts
+        SELECT c.committed, c.attempt_offset, c.attempt_count, c.batch_end, c.isolate_end
+          INTO v_committed, v_attempt_offset, v_attempts, v_run_out, v_isolate
           FROM queen.log_consumers c
          WHERE c.partition_id = v_pid AND c.consumer_group = p_group
            AND (c.worker_id IS NULL OR c.lease_expires_at IS NULL OR c.lease_expires_at <= v_now)
@@ -146,6 +160,12 @@ BEGIN
     END LOOP;
 
     v_wanted := v_committed + 1;
+    IF v_most > 0 THEN
+        v_isolate := GREATEST(v_isolate, v_run_out);
+        IF v_isolate >= v_wanted OR (v_attempts >= v_most AND v_attempt_offset >= v_wanted) THEN
+            v_left := 1;
+        END IF;
+    END IF;
     IF v_delay > 0 THEN
         v_deadline := v_now - make_interval(secs => v_delay);
     END IF;
@@ -212,7 +232,8 @@ BEGIN
         UPDATE queen.log_consumers c
            SET worker_id = p_worker, lease_expires_at = v_now + make_interval(secs => COALESCE(p_lease_seconds, 60)),
                lease_acquired_at = v_now, batch_end = v_end,
-               attempt_count = CASE WHEN v_attempt_offset = v_first THEN v_attempts + 1 ELSE 1 END, attempt_offset = v_first
+               attempt_count = CASE WHEN v_attempt_offset = v_first THEN v_attempts + 1 ELSE 1 END, attempt_offset = v_first,
+               isolate_end = v_isolate
          WHERE c.partition_id = v_pid AND c.consumer_group = p_group;
     END IF;
 END $$;
@@ -387,6 +408,7 @@ DECLARE
     v_first    BIGINT;
     v_pid      UUID;
     v_attempt  INTEGER;
+    v_most     INTEGER;
 BEGIN
     SELECT jsonb_agg(jsonb_build_object('seq', s.r_base, 'startOff', s.r_start_idx, 'take', s.r_take,
                                         'createdAt', queen.iso_us_v1(s.r_created_at)) ORDER BY s.r_base),
@@ -401,8 +423,9 @@ BEGIN
         r_msg_counts := '{}';
         RETURN;
     END IF;
-    SELECT p.id, CASE WHEN c.attempt_offset = v_first THEN c.attempt_count + CASE WHEN p_auto_ack THEN 1 ELSE 0 END ELSE 1 END
-      INTO v_pid, v_attempt
+    SELECT p.id, CASE WHEN c.attempt_offset = v_first THEN c.attempt_count + CASE WHEN p_auto_ack THEN 1 ELSE 0 END ELSE 1 END,
+           CASE WHEN p_auto_ack THEN 0 ELSE q.max_deliveries END
+      INTO v_pid, v_attempt, v_most
       FROM queen.queues q
       JOIN queen.log_partitions p ON p.queue_id = q.id AND p.name = p_partition
       LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p_group
@@ -411,11 +434,12 @@ BEGIN
         RAISE EXCEPTION 'QPOP claimed messages of queue "%" partition "%" have no partition id', p_queue, p_partition;
     END IF;
     r_meta := jsonb_build_object('partitions', jsonb_build_array(jsonb_build_object(
-        'queue', p_queue, 'partition', p_partition, 'partitionId', v_pid, 'attempt', v_attempt, 'segments', v_segments)));
+        'queue', p_queue, 'partition', p_partition, 'partitionId', v_pid, 'attempt', v_attempt, 'segments', v_segments)
+        || CASE WHEN queen.log_pop_is_poison_v1(v_attempt, v_most) THEN '{"poison": true}' ELSE '{}' END::JSONB));
 END $$;
 
 -- log_pop_specific_v1: pop from one partition, answer in JSON.
--- Returns {"segments":[{"seq","startOff","take","msgCount","createdAt","blob"}],"partitionId":uuid or "","attempt":0}; the id is given
+-- Returns {"segments":[{"seq","startOff","take","msgCount","createdAt","blob"}],"partitionId":uuid or "","attempt":0,"poison"?:true}; the id is given
 -- for an existing partition even when nothing was taken. attempt is always 0 in this form; the binary form carries the count.
 -- Locks: as log_pop_v1. Called by: clients of the JSON form; the broker uses log_pop_specific_bin_v1.
 CREATE OR REPLACE FUNCTION queen.log_pop_specific_v1(
@@ -438,7 +462,8 @@ BEGIN
          WHERE q.tenant_id = p_tenant AND q.name = p_queue;
         RETURN jsonb_build_object('segments', '[]'::JSONB, 'partitionId', COALESCE(v_pid::TEXT, ''), 'attempt', 0);
     END IF;
-    RETURN jsonb_build_object('segments', v_part -> 'segments', 'partitionId', v_part -> 'partitionId', 'attempt', 0);
+    RETURN jsonb_build_object('segments', v_part -> 'segments', 'partitionId', v_part -> 'partitionId', 'attempt', 0)
+           || CASE WHEN v_part ? 'poison' THEN '{"poison": true}' ELSE '{}' END::JSONB;
 END $$;
 
 -- log_pop_wildcard_wire_v1, log_pop_wildcard_bin_v1: pop from any partitions of one queue; an unknown queue with a name is created.
@@ -548,6 +573,7 @@ BEGIN
      LIMIT GREATEST(p_limit, 1);
 END $$;
 
+GRANT EXECUTE ON FUNCTION queen.log_pop_is_poison_v1(INTEGER, INTEGER) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_pop_v1(TEXT, TEXT, TEXT, INTEGER, INTEGER, TEXT, BOOLEAN, TEXT, TEXT, BOOLEAN, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_pop_list_v1(TEXT, TEXT, TEXT[], INTEGER, INTEGER, TEXT, BOOLEAN, INTEGER, TEXT, TEXT, BOOLEAN, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_pop_queue_id_v1(TEXT, UUID) TO PUBLIC;

@@ -93,7 +93,7 @@ BEGIN
      ORDER BY p.id
         ON CONFLICT (partition_id, consumer_group) DO UPDATE
        SET committed = EXCLUDED.committed, batch_end = NULL, worker_id = NULL, lease_expires_at = NULL,
-           batch_retry_count = 0, attempt_offset = NULL, attempt_count = 0;
+           batch_retry_count = 0, attempt_offset = NULL, attempt_count = 0, isolate_end = NULL;
     GET DIAGNOSTICS v_rows = ROW_COUNT;
     DELETE FROM queen.consumer_watermarks w WHERE w.queue_id = p_queue_id AND w.consumer_group = p_group;
     INSERT INTO queen.hotlist_repairs (tenant_id, queue_id, consumer_group)

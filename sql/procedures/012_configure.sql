@@ -142,8 +142,7 @@ BEGIN
             v_value := to_jsonb(v_number::int);
         END IF;
         v_values := v_values || jsonb_build_object(r.name, v_value);
-        IF r.name IN ('priority', 'retryDelay', 'ttl')
-           OR r.name = 'maxDeliveries' AND v_value <> '0' THEN
+        IF r.name IN ('priority', 'retryDelay', 'ttl') THEN
             v_inert := v_inert || to_jsonb(r.name);
         END IF;
     END LOOP;

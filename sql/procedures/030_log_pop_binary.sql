@@ -1,7 +1,7 @@
 -- The binary forms of the specific and the discovery pop: blobs travel as bytea[] beside a small JSON description, without base64
 -- on either side. The binary forms of the wildcard and the list pop are in 004.
 --
--- meta is {"partitions":[{"queue","partition","partitionId","attempt","segments":[{"seq","startOff","take","createdAt"}]}]}; blobs are those
+-- meta is {"partitions":[{"queue","partition","partitionId","attempt","poison"?,"segments":[{"seq","startOff","take","createdAt"}]}]}; blobs are those
 -- of its segments in the same order. One row always. attempt counts the deliveries of the batch that starts at the same offset, from 1.
 
 -- A changed row type cannot be replaced in place; see 004.

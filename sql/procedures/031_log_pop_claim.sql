@@ -94,8 +94,8 @@ END $$;
 --   p_max_partitions  most partitions that may yield messages; NULL, 0 and negative values: no cap
 --   the others        as log_pop_v1
 -- Returns one record:
---   r_meta        {"partitions":[{"queue","partition","partitionId","attempt","segments":[{"seq","startOff","take","createdAt"}]}]},
---                 partitions in candidate order, segments ascending
+--   r_meta        {"partitions":[{"queue","partition","partitionId","attempt","poison"?,"segments":[{"seq","startOff","take","createdAt"}]}]},
+--                 partitions in candidate order, segments ascending. poison: true for one message that is to be filed, see log_pop_v1
 --   r_blobs       the blobs of those segments in that order
 --   r_msg_counts  parallel to r_blobs: all messages of the segment, taken or not
 --   r_took        ids of the partitions that yielded
@@ -133,6 +133,7 @@ DECLARE
     c_lease    INTEGER[];
     c_deadline TIMESTAMPTZ[];
     c_new      BOOLEAN[];
+    c_most     INTEGER[];  -- max_deliveries, 0 where it does not count
     c_estimate BIGINT[];
     v_groups   TEXT[]; -- the group, once per candidate; see the head of 004
     -- The round: candidates v_from .. v_to, of which the last one reached is v_stop.
@@ -156,6 +157,7 @@ DECLARE
     h_deadline TIMESTAMPTZ[];
     h_attempt_offset BIGINT[];
     h_attempts INTEGER[];
+    h_single   BOOLEAN[];  -- one message at a time, see log_pop_v1
     v_pending  BIGINT;
     -- Segments taken by this round, and the batches they form.
     s_idx      INTEGER[];
@@ -187,13 +189,14 @@ BEGIN
     r_reached := COALESCE(array_length(p_pids, 1), 0);
 
     SELECT array_agg(x.ord), array_agg(x.id), array_agg(x.name), array_agg(x.queue), array_agg(x.last_offset),
-           array_agg(x.log_start), array_agg(x.lease), array_agg(x.deadline), array_agg(x.is_new), array_agg(x.estimate)
-      INTO c_ord, c_pid, c_name, c_queue, c_last, c_start, c_lease, c_deadline, c_new, c_estimate
+           array_agg(x.log_start), array_agg(x.lease), array_agg(x.deadline), array_agg(x.is_new), array_agg(x.most), array_agg(x.estimate)
+      INTO c_ord, c_pid, c_name, c_queue, c_last, c_start, c_lease, c_deadline, c_new, c_most, c_estimate
       FROM (SELECT u.ord::INTEGER AS ord, p.id, p.name, q.name AS queue, p.last_offset, p.log_start,
                    CASE WHEN p_own_lease THEN COALESCE(NULLIF(p_lease_seconds, 0), q.lease_time, 60)
                         ELSE COALESCE(p_lease_seconds, 60) END AS lease,
                    CASE WHEN q.delayed_processing > 0 THEN v_now - make_interval(secs => q.delayed_processing) END AS deadline,
                    c.partition_id IS NULL AS is_new,
+                   CASE WHEN p_auto_ack THEN 0 ELSE q.max_deliveries END AS most,
                    GREATEST(p.last_offset - GREATEST(COALESCE(c.committed, -1) + 1, p.log_start) + 1, 0) AS estimate
               FROM (SELECT n.pid, min(n.ord) AS ord, p_group AS consumer_group
                       FROM unnest(p_pids) WITH ORDINALITY AS n(pid, ord) GROUP BY n.pid) u
@@ -229,14 +232,17 @@ BEGIN
         END IF;
 
         SELECT array_agg(x.idx), array_agg(x.partition_id), array_agg(x.wanted), array_agg(x.pending), array_agg(x.deadline),
-               array_agg(x.attempt_offset), array_agg(x.attempt_count), COALESCE(sum(x.pending), 0), COALESCE(bool_or(x.deadline IS NOT NULL), FALSE)
-          INTO h_idx, h_pid, h_wanted, h_pending, h_deadline, h_attempt_offset, h_attempts, v_pending, v_delayed
-          FROM (SELECT h.*, GREATEST(h.last_offset - GREATEST(h.wanted, h.log_start) + 1, 0) AS pending
+               array_agg(x.attempt_offset), array_agg(x.attempt_count), array_agg(x.single),
+               COALESCE(sum(x.pending), 0), COALESCE(bool_or(x.deadline IS NOT NULL), FALSE)
+          INTO h_idx, h_pid, h_wanted, h_pending, h_deadline, h_attempt_offset, h_attempts, h_single, v_pending, v_delayed
+          FROM (SELECT h.*, LEAST(GREATEST(h.last_offset - GREATEST(h.wanted, h.log_start) + 1, 0), CASE WHEN h.single THEN 1 END) AS pending
                   FROM (SELECT (u.n + v_from - 1)::INTEGER AS idx, c.partition_id, c.committed + 1 AS wanted, c.attempt_offset,
-                               c.attempt_count, u.last_offset, u.log_start, u.deadline
+                               c.attempt_count, u.last_offset, u.log_start, u.deadline,
+                               u.most > 0 AND COALESCE(GREATEST(c.isolate_end, c.batch_end) > c.committed
+                                                       OR (c.attempt_count >= u.most AND c.attempt_offset > c.committed), FALSE) AS single
                           FROM unnest(c_pid[v_from:v_to], v_groups[v_from:v_to], c_last[v_from:v_to], c_start[v_from:v_to],
-                                      c_deadline[v_from:v_to])
-                               WITH ORDINALITY AS u(pid, consumer_group, last_offset, log_start, deadline, n)
+                                      c_deadline[v_from:v_to], c_most[v_from:v_to])
+                               WITH ORDINALITY AS u(pid, consumer_group, last_offset, log_start, deadline, most, n)
                           JOIN queen.log_consumers c ON c.partition_id = u.pid AND c.consumer_group = u.consumer_group
                          WHERE c.committed < u.last_offset
                            AND (c.worker_id IS NULL OR c.lease_expires_at IS NULL OR c.lease_expires_at <= v_now)
@@ -253,16 +259,17 @@ BEGIN
             v_unbound := FALSE;
             LOOP
                 WITH span AS (
-                    SELECT h.idx, h.pid, h.wanted, h.deadline, h.attempt_offset, h.attempts,
-                           CASE WHEN v_delayed OR v_unbound THEN v_left
-                                ELSE v_left - (sum(h.pending) OVER (ORDER BY h.idx) - h.pending)::BIGINT END AS budget
-                      FROM unnest(h_idx, h_pid, h_wanted, h_pending, h_deadline, h_attempt_offset, h_attempts)
-                           AS h(idx, pid, wanted, pending, deadline, attempt_offset, attempts)
+                    SELECT h.idx, h.pid, h.wanted, h.deadline, h.attempt_offset, h.attempts, h.single,
+                           LEAST(CASE WHEN v_delayed OR v_unbound THEN v_left
+                                      ELSE v_left - (sum(h.pending) OVER (ORDER BY h.idx) - h.pending)::BIGINT END,
+                                 CASE WHEN h.single THEN 1 END) AS budget
+                      FROM unnest(h_idx, h_pid, h_wanted, h_pending, h_deadline, h_attempt_offset, h_attempts, h_single)
+                           AS h(idx, pid, wanted, pending, deadline, attempt_offset, attempts, single)
                 ), seen AS (
                     SELECT p.idx, p.pid, p.budget, s.base_offset, s.end_offset, s.created_at, s.blob,
                            GREATEST(p.wanted - s.base_offset, 0) AS skip,
                            s.end_offset - s.base_offset + 1 AS msg_count,
-                           s.end_offset - GREATEST(s.base_offset, p.wanted) + 1 AS frames,
+                           CASE WHEN p.single THEN 1 ELSE s.end_offset - GREATEST(s.base_offset, p.wanted) + 1 END AS frames,
                            -- A batch starts at its first segment and ends before the first one that is still invisible.
                            CASE WHEN p.attempt_offset = first_value(GREATEST(s.base_offset, p.wanted)) OVER in_order
                                 THEN p.attempts + 1 ELSE 1 END AS attempt,
@@ -283,7 +290,7 @@ BEGIN
                            SELECT g.base_offset, g.end_offset, g.created_at, g.blob
                              FROM queen.log_segments g
                             WHERE g.partition_id = p.pid AND g.base_offset >= f.base_offset
-                              AND g.base_offset < CASE WHEN v_unbound THEN 9223372036854775807
+                              AND g.base_offset < CASE WHEN v_unbound AND NOT p.single THEN 9223372036854775807
                                                        ELSE GREATEST(f.base_offset, p.wanted) + p.budget END
                             ORDER BY g.base_offset LIMIT v_left) s
                      WHERE p.budget > 0
@@ -340,7 +347,8 @@ BEGIN
                        batch_end = CASE WHEN p_auto_ack THEN NULL ELSE b.end_offset END,
                        total_consumed = c.total_consumed + CASE WHEN p_auto_ack THEN b.taken ELSE 0 END,
                        attempt_count = CASE WHEN p_auto_ack THEN c.attempt_count ELSE b.attempt END,
-                       attempt_offset = CASE WHEN p_auto_ack THEN c.attempt_offset ELSE b.first_offset END
+                       attempt_offset = CASE WHEN p_auto_ack THEN c.attempt_offset ELSE b.first_offset END,
+                       isolate_end = CASE WHEN c_most[b.idx] > 0 THEN GREATEST(c.isolate_end, c.batch_end) ELSE c.isolate_end END
                   FROM unnest(b_idx, b_pid, v_groups[:array_length(b_pid, 1)], b_first, b_end, b_taken, b_attempt)
                        AS b(idx, pid, consumer_group, first_offset, end_offset, taken, attempt)
                  WHERE c.partition_id = b.pid AND c.consumer_group = b.consumer_group;
@@ -382,7 +390,8 @@ BEGIN
                        jsonb_build_object(
                            'queue', c_queue[s.idx], 'partition', c_name[s.idx], 'partitionId', c_pid[s.idx], 'attempt', min(s.attempt),
                            'segments', jsonb_agg(jsonb_build_object('seq', s.base, 'startOff', s.skip, 'take', s.take,
-                                                                    'createdAt', queen.iso_us_v1(s.created)) ORDER BY s.base)) AS part
+                                                                    'createdAt', queen.iso_us_v1(s.created)) ORDER BY s.base))
+                       || CASE WHEN queen.log_pop_is_poison_v1(min(s.attempt), c_most[s.idx]) THEN '{"poison": true}' ELSE '{}' END::JSONB AS part
                   FROM unnest(o_idx, o_base, o_skip, o_take, o_created, o_attempt) AS s(idx, base, skip, take, created, attempt)
                  GROUP BY s.idx) x;
     END IF;

@@ -15,6 +15,7 @@
 --   r_ord      the candidate, from 1
 --   r_verdict  'took'      r_partition is its id, r_last_offset its head as the claim saw it; one row per segment in r_base, r_start,
 --                          r_take, r_created_at, r_blob, ascending
+--              'poison'    as 'took', with one message that is to be filed, see log_pop_v1
 --              'leased'    somebody else holds it, r_wait_ms is how long
 --              'raced'     a claim lost a race, since an auto-ack winner shows no lease; worth another look in r_wait_ms
 --              'deferred'  nothing can be taken before r_wait_ms have passed (delayed_processing, window_buffer, a redelivery that waits)
@@ -52,6 +53,7 @@ DECLARE
     v_queue   UUID;
     v_delay   INTEGER;
     v_window  INTEGER;
+    v_most    INTEGER;  -- max_deliveries, 0 where it does not count
     v_took    INTEGER[] := '{}'::INTEGER[];
     v_tried   INTEGER := COALESCE(array_length(p_partitions, 1), 0);
     -- Queue and group as columns beside the names: as constants they would let a plan made on small tables start from all
@@ -64,12 +66,13 @@ DECLARE
     v_claimed RECORD;
 BEGIN
     SELECT q.id, COALESCE(q.delayed_processing, 0), CASE WHEN p_skip_window THEN 0 ELSE COALESCE(q.window_buffer, 0) END,
+           CASE WHEN p_auto_ack THEN 0 ELSE q.max_deliveries END,
            (SELECT array_agg(p.id)
               FROM unnest(p_partitions, array_fill(q.id, ARRAY[GREATEST(v_tried, 1)]), v_groups) AS u(name, queue, grp)
               JOIN queen.log_partitions p ON p.queue_id = u.queue AND p.name = u.name
               LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = u.grp
              WHERE c.partition_id IS NULL)
-      INTO v_queue, v_delay, v_window, v_new
+      INTO v_queue, v_delay, v_window, v_most, v_new
       FROM queen.queues q
      WHERE q.tenant_id = p_tenant AND q.name = p_queue;
     v_queues := array_fill(v_queue, ARRAY[GREATEST(v_tried, 1)]);
@@ -79,12 +82,13 @@ BEGIN
         IF v_new IS NOT NULL THEN
             PERFORM queen.log_pop_first_contact_v1(v_new, p_group, p_sub_mode, p_sub_from);
         END IF;
-        r_verdict := 'took';
-        FOR r_ord, r_partition, r_last_offset, r_base, r_start, r_take, r_created_at, r_blob IN
+        FOR r_ord, r_verdict, r_partition, r_last_offset, r_base, r_start, r_take, r_created_at, r_blob IN
             WITH held AS MATERIALIZED (
                 SELECT u.ord, u.grp, COALESCE(u.worker, p_worker) AS worker, COALESCE(u.lease, p_lease_seconds, 60) AS lease, p.id, p.last_offset,
-                       c.committed + 1 AS wanted, COALESCE(u.budget, v_left) AS budget,
-                       LEAST(p.last_offset - GREATEST(p.log_start, c.committed + 1) + 1, COALESCE(u.budget, v_left)) AS promised
+                       c.committed + 1 AS wanted, c.attempt_offset, c.attempt_count, p.log_start,
+                       CASE WHEN v_most > 0 AND (GREATEST(c.isolate_end, c.batch_end) > c.committed
+                                                 OR (c.attempt_count >= v_most AND c.attempt_offset > c.committed))
+                            THEN 1 ELSE COALESCE(u.budget, v_left) END AS budget
                   FROM unnest(p_partitions, p_workers, p_budgets, p_leases, v_queues, v_groups)
                        WITH ORDINALITY AS u(name, worker, budget, lease, queue, grp, ord)
                   JOIN queen.log_partitions p ON p.queue_id = u.queue AND p.name = u.name
@@ -96,11 +100,13 @@ BEGIN
                 -- Offsets are dense above log_start, so what the candidates before it leave of the budget is known without their segments.
                 SELECT h.*, LEAST(h.budget, v_left - (sum(h.promised) OVER in_order - h.promised)::BIGINT) AS room,
                        row_number() OVER in_order AS nth
-                  FROM held h
+                  FROM (SELECT x.*, LEAST(x.last_offset - GREATEST(x.log_start, x.wanted) + 1, x.budget) AS promised FROM held x) h
                 WINDOW in_order AS (ORDER BY h.ord)
             ), taken AS MATERIALIZED (
                 SELECT x.*
                   FROM (SELECT h.ord::INTEGER AS ord, h.grp, h.worker, h.lease, h.id, h.last_offset, s.base_offset,
+                               queen.log_pop_is_poison_v1(CASE WHEN h.attempt_offset = GREATEST(s.base_offset, h.wanted)
+                                                               THEN h.attempt_count + 1 ELSE 1 END, v_most) AS poison,
                                GREATEST(h.wanted - s.base_offset, 0)::INTEGER AS start,
                                (LEAST(s.end_offset, GREATEST(f.base_offset, h.wanted) + h.room - 1)
                                 - GREATEST(s.base_offset, h.wanted) + 1)::INTEGER AS take,
@@ -135,14 +141,16 @@ BEGIN
                        total_consumed = c.total_consumed + CASE WHEN p_auto_ack THEN b.taken ELSE 0 END,
                        attempt_count = CASE WHEN p_auto_ack THEN c.attempt_count
                                             WHEN c.attempt_offset = b.first_offset THEN c.attempt_count + 1 ELSE 1 END,
-                       attempt_offset = CASE WHEN p_auto_ack THEN c.attempt_offset ELSE b.first_offset END
+                       attempt_offset = CASE WHEN p_auto_ack THEN c.attempt_offset ELSE b.first_offset END,
+                       isolate_end = CASE WHEN v_most > 0 THEN GREATEST(c.isolate_end, c.batch_end) ELSE c.isolate_end END
                   FROM (SELECT t.id, t.grp, min(t.worker) AS worker, min(t.lease) AS lease, min(t.base_offset + t.start) AS first_offset,
                                max(t.base_offset + t.start + t.take - 1) AS end_offset, sum(t.take) AS taken
                           FROM taken t
                          GROUP BY t.id, t.grp) b
                  WHERE c.partition_id = b.id AND c.consumer_group = b.grp
             )
-            SELECT t.ord, t.id, t.last_offset, t.base_offset, t.start, t.take, t.created_at, t.blob
+            SELECT t.ord, CASE WHEN t.poison THEN 'poison' ELSE 'took' END, t.id, t.last_offset, t.base_offset, t.start, t.take, t.created_at,
+                   t.blob
               FROM taken t
              ORDER BY t.ord, t.base_offset
         LOOP
@@ -175,10 +183,9 @@ BEGIN
             SELECT c.* INTO v_claimed
               FROM queen.log_pop_claim_v1(v_pids, p_group, p_budget, p_lease_seconds, FALSE, p_worker, p_auto_ack, p_max_partitions,
                                           p_sub_mode, p_sub_from, p_skip_window) c;
-            r_verdict := 'took';
-            FOR r_ord, r_partition, r_last_offset, r_base, r_start, r_take, r_created_at, r_blob IN
-                SELECT v_ords[array_position(v_pids, s.id)], s.id, p.last_offset, s.base, s.start, s.take, s.created_at, v_claimed.r_blobs[s.n]
-                  FROM (SELECT (part ->> 'partitionId')::UUID AS id, (seg ->> 'seq')::BIGINT AS base, (seg ->> 'startOff')::INTEGER AS start,
+            FOR r_ord, r_verdict, r_partition, r_last_offset, r_base, r_start, r_take, r_created_at, r_blob IN
+                SELECT v_ords[array_position(v_pids, s.id)], CASE WHEN s.poison THEN 'poison' ELSE 'took' END, s.id, p.last_offset, s.base, s.start, s.take, s.created_at, v_claimed.r_blobs[s.n]
+                  FROM (SELECT (part ->> 'partitionId')::UUID AS id, part ? 'poison' AS poison, (seg ->> 'seq')::BIGINT AS base, (seg ->> 'startOff')::INTEGER AS start,
                                (seg ->> 'take')::INTEGER AS take, (seg ->> 'createdAt')::TIMESTAMPTZ AS created_at,
                                row_number() OVER (ORDER BY i, k) AS n
                           FROM jsonb_array_elements(v_claimed.r_meta -> 'partitions') WITH ORDINALITY AS a(part, i)

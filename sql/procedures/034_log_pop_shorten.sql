@@ -6,7 +6,7 @@
 -- Returns the partitions whose lease now ends where it was asked to. Those that were given back, and those whose lease ran out or is
 -- somebody else's, are left out.
 -- A batch that is given back was not delivered: its claim does not count as an attempt. Retry state and cursors stay.
--- Locks: the consumer rows, ascending by partition. Called by: pg.ShortenLeases.
+-- Locks: the consumer rows, ascending by partition. Called by: pg.ShortenLeases, pg.ReleaseLease.
 CREATE OR REPLACE FUNCTION queen.log_pop_shorten_v1(p_group TEXT, p_worker TEXT, p_pids UUID[], p_ends BIGINT[])
 RETURNS SETOF UUID
 LANGUAGE plpgsql VOLATILE

@@ -51,7 +51,7 @@ AS $$
 $$;
 
 -- dlq_row_v1: one dead letter as JSON, for get_dlq_messages_v1, peeks and task batches. payloadRaw is base64 of the exact bytes,
--- null when only the parsed form (data) is kept.
+-- null when only the parsed form (data) is kept. encrypted and errorSealed: see queen.log_dlq.
 CREATE OR REPLACE FUNCTION queen.dlq_row_v1(p_id UUID, p_queue TEXT, p_partition TEXT)
 RETURNS JSONB
 LANGUAGE sql STABLE
@@ -61,7 +61,8 @@ AS $$
                'retryCount', COALESCE(d.retry_count, 0), 'data', d.payload, 'producerSub', NULL,
                'createdAt', queen.iso_ms_v1(d.failed_at), 'failedAt', queen.iso_ms_v1(d.failed_at),
                'offset', d."offset", 'messageId', d.message_id, 'traceId', d.trace_id,
-               'payloadRaw', translate(encode(d.payload_raw, 'base64'), E'\n', ''))
+               'payloadRaw', translate(encode(d.payload_raw, 'base64'), E'\n', ''), 'encrypted', d.encrypted,
+               'errorSealed', translate(encode(d.error_sealed, 'base64'), E'\n', ''))
       FROM queen.log_dlq d WHERE d.id = p_id
 $$;
 

@@ -137,13 +137,14 @@ func (m *machine) pop(rt *rapid.T) {
 	request.Partition = name
 	answer, err := m.client.Pop(m.ctx, request)
 	noError(rt, err)
+	m.fileWhatIsFiled(rt, request.Group)
 	if answer == nil {
 		if p := m.q.partitions[name]; p != nil && p.claimable(internalGroup(request.Group)) > 0 {
 			rt.Fatalf("partition %q has messages for %q but the pop was empty", name, request.Group)
 		}
 		return
 	}
-	m.deliver(rt, request, answer)
+	m.deliver(rt, request, answer, 0)
 }
 
 func (m *machine) popQueue(rt *rapid.T) {
@@ -159,6 +160,7 @@ func (m *machine) popAny(rt *rapid.T, request wire.PopRequest) bool {
 	noError(rt, err)
 	group := internalGroup(request.Group)
 	m.q.register(group)
+	filed := m.fileWhatIsFiled(rt, request.Group)
 	available, sure := 0, 0
 	for name, p := range m.q.partitions {
 		if p.claimable(group) > 0 {
@@ -172,6 +174,11 @@ func (m *machine) popAny(rt *rapid.T, request wire.PopRequest) bool {
 		request.Wait, request.Timeout = true, 3*time.Second
 		answer, err = m.client.Pop(m.ctx, request)
 		noError(rt, err)
+		filed += m.fileWhatIsFiled(rt, request.Group)
+		available = 0
+		for _, p := range m.q.partitions {
+			available += min(p.claimable(group), 1)
+		}
 	}
 	if answer == nil {
 		equal(rt, 0, available, "partitions with messages for %q after an empty pop", request.Group)
@@ -179,14 +186,14 @@ func (m *machine) popAny(rt *rapid.T, request wire.PopRequest) bool {
 	}
 	limit := max(request.Partitions, 1)
 	claimed, messages := answer.PartitionsClaimed, len(answer.Messages)
-	least := min(limit, available)
+	least := min(limit, available) - filed // a partition counts against the limit also when its message is filed
 	if !m.searching {
 		least = min(1, sure)
 	}
 	if (claimed < least || claimed > min(limit, available)) && messages < request.Batch {
 		rt.Fatalf("claimed %d partitions with %d of %d messages, want %d to %d partitions", claimed, messages, request.Batch, least, min(limit, available))
 	}
-	m.deliver(rt, request, answer)
+	m.deliver(rt, request, answer, filed)
 	return true
 }
 
@@ -200,8 +207,9 @@ func (m *machine) popRequest(rt *rapid.T) wire.PopRequest {
 	}
 }
 
-// deliver checks an answer against the model partition by partition and takes the claims over.
-func (m *machine) deliver(rt *rapid.T, request wire.PopRequest, answer *wire.Batch) {
+// deliver checks an answer against the model partition by partition and takes the claims over. Messages that the pop filed may have
+// counted against its budget.
+func (m *machine) deliver(rt *rapid.T, request wire.PopRequest, answer *wire.Batch, filed int) {
 	budget := request.Batch
 	order, byPartition := []string{}, map[string][]wire.Message{}
 	for _, message := range answer.Messages {
@@ -214,7 +222,10 @@ func (m *machine) deliver(rt *rapid.T, request wire.PopRequest, answer *wire.Bat
 	for _, name := range order {
 		delete(m.late, name+"\x00"+internalGroup(request.Group))
 		p := m.q.partition(name)
-		want := p.claim(internalGroup(request.Group), answer.LeaseID, budget, request.AutoAck)
+		if got := len(byPartition[name]); got < budget {
+			budget = max(got, budget-filed)
+		}
+		want := m.q.claim(p, internalGroup(request.Group), answer.LeaseID, budget, request.AutoAck)
 		got := make([]message, 0, len(byPartition[name]))
 		for _, message := range byPartition[name] {
 			got = append(got, modelMessage(message))
@@ -234,6 +245,25 @@ func (m *machine) deliver(rt *rapid.T, request wire.PopRequest, answer *wire.Bat
 			m.held = append(m.held, batch{partition: name, group: request.Group, lease: answer.LeaseID, messages: got})
 		}
 	}
+}
+
+// fileWhatIsFiled takes over which poison messages of the group the last pop met: it need not look at every partition. It returns how many.
+func (m *machine) fileWhatIsFiled(rt *rapid.T, group string) (filed int) {
+	group = internalGroup(group)
+	for name, p := range m.q.partitions {
+		if !m.q.poison(p, group) {
+			continue
+		}
+		var found bool
+		noError(rt, m.db.QueryRow(m.ctx, `SELECT EXISTS (SELECT 1 FROM queen.log_dlq d JOIN queen.log_partitions p ON p.id = d.partition_id
+			JOIN queen.queues q ON q.id = p.queue_id WHERE q.name = $1 AND p.name = $2 AND d.consumer_group = $3 AND d."offset" = $4)`,
+			m.name, name, group, p.cursors[group].committed+1).Scan(&found))
+		if found {
+			m.q.file(p, group)
+			filed++
+		}
+	}
+	return filed
 }
 
 func modelMessage(w wire.Message) message {
@@ -352,8 +382,9 @@ func (m *machine) leases() []string {
 func (m *machine) configure(rt *rapid.T) {
 	m.q.retryLimit = rapid.IntRange(0, 3).Draw(rt, "retryLimit")
 	m.q.deadLetters = rapid.IntRange(0, 3).Draw(rt, "deadLetters") != 0
+	m.q.maxDeliveries = rapid.SampledFrom([]int{0, 0, 1, 2, 3}).Draw(rt, "maxDeliveries")
 	noError(rt, m.client.Configure(m.ctx, m.name, map[string]any{
-		"retryLimit": m.q.retryLimit, "deadLetterQueue": m.q.deadLetters, "dlqAfterMaxRetries": m.q.deadLetters, "leaseTime": 600,
+		"retryLimit": m.q.retryLimit, "maxDeliveries": m.q.maxDeliveries, "deadLetterQueue": m.q.deadLetters, "dlqAfterMaxRetries": m.q.deadLetters, "leaseTime": 600,
 	}))
 }
 
@@ -434,25 +465,28 @@ type row struct {
 	worker              string
 	live                bool
 	retries             int
+
+	attemptOffset, attempts, isolateEnd int
 }
 
 // untouched rows stand at the beginning and hold nothing; when exactly they are made is the engine's own affair.
 func (r row) untouched() bool {
-	return r == (row{partition: r.partition, group: r.group, committed: -1, batchEnd: none})
+	return r == (row{partition: r.partition, group: r.group, committed: -1, batchEnd: none, attemptOffset: none, isolateEnd: none})
 }
 
 // compare holds every cursor row of the queue against the model.
 func (m *machine) compare(rt *rapid.T) {
 	rows, err := m.db.Query(m.ctx, `
 		SELECT p.name, c.consumer_group, c.committed, COALESCE(c.batch_end, -1), COALESCE(c.worker_id, ''),
-		       COALESCE(c.worker_id IS NOT NULL AND c.lease_expires_at > clock_timestamp(), false), c.batch_retry_count
+		       COALESCE(c.worker_id IS NOT NULL AND c.lease_expires_at > clock_timestamp(), false), c.batch_retry_count,
+		       COALESCE(c.attempt_offset, -1), c.attempt_count, COALESCE(c.isolate_end, -1)
 		FROM queen.log_consumers c JOIN queen.log_partitions p ON p.id = c.partition_id JOIN queen.queues q ON q.id = p.queue_id
 		WHERE q.name = $1`, m.name)
 	noError(rt, err)
 	var got []row
 	for rows.Next() {
 		var r row
-		noError(rt, rows.Scan(&r.partition, &r.group, &r.committed, &r.batchEnd, &r.worker, &r.live, &r.retries))
+		noError(rt, rows.Scan(&r.partition, &r.group, &r.committed, &r.batchEnd, &r.worker, &r.live, &r.retries, &r.attemptOffset, &r.attempts, &r.isolateEnd))
 		if !r.untouched() {
 			got = append(got, r)
 		}
@@ -461,7 +495,7 @@ func (m *machine) compare(rt *rapid.T) {
 	var want []row
 	for name, p := range m.q.partitions {
 		for group, c := range p.cursors {
-			if r := (row{name, group, c.committed, c.batchEnd, c.worker, c.live, c.retries}); !r.untouched() {
+			if r := (row{name, group, c.committed, c.batchEnd, c.worker, c.live, c.retries, c.attemptOffset, c.attempts, c.isolateEnd}); !r.untouched() {
 				want = append(want, r)
 			}
 		}
@@ -481,12 +515,10 @@ func (m *machine) drain(rt *rapid.T) {
 	_, err := m.db.Exec(m.ctx, `UPDATE queen.log_consumers SET lease_expires_at = clock_timestamp() - interval '1 second' WHERE worker_id IS NOT NULL
 		AND partition_id IN (SELECT p.id FROM queen.log_partitions p JOIN queen.queues q ON q.id = p.queue_id WHERE q.name = $1)`, m.name)
 	noError(rt, err)
-	dead := 0
 	for name, p := range m.q.partitions {
 		for group, c := range p.cursors {
 			m.late[name+"\x00"+group] = c.live || m.late[name+"\x00"+group]
 			c.live = false
-			dead += len(c.dead)
 		}
 	}
 	for _, group := range groupNames {
@@ -504,6 +536,12 @@ func (m *machine) drain(rt *rapid.T) {
 		}
 	}
 	m.compare(rt)
+	dead := 0
+	for _, p := range m.q.partitions {
+		for _, c := range p.cursors {
+			dead += len(c.dead)
+		}
+	}
 	var filed int
 	noError(rt, m.db.QueryRow(m.ctx, `SELECT count(*) FROM queen.log_dlq d JOIN queen.log_partitions p ON p.id = d.partition_id
 		JOIN queen.queues q ON q.id = p.queue_id WHERE q.name = $1`, m.name).Scan(&filed))

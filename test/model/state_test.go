@@ -12,7 +12,9 @@ const none = -1
 type queue struct {
 	retryLimit  int
 	deadLetters bool
-	partitions  map[string]*partition
+	// maxDeliveries is how often a message may lead a batch; 0 is any number.
+	maxDeliveries int
+	partitions    map[string]*partition
 	// registered holds the groups that have a subscription record: their first queue-wide pop creates cursors everywhere.
 	registered map[string]bool
 }
@@ -37,8 +39,11 @@ type cursor struct {
 	worker   string
 	live     bool
 	retries  int
-	dead     []int
-	dropped  []int
+	// attempts counts the deliveries of batches that begin at attemptOffset, or none; messages up to isolateEnd come one by one.
+	attemptOffset, attempts, isolateEnd int
+
+	dead    []int
+	dropped []int
 }
 
 func newQueue() *queue {
@@ -68,7 +73,7 @@ func (p *partition) push(m message) (int, bool) {
 func (p *partition) cursor(group string) *cursor {
 	c := p.cursors[group]
 	if c == nil {
-		c = &cursor{committed: -1, batchEnd: none}
+		c = &cursor{committed: -1, batchEnd: none, attemptOffset: none, isolateEnd: none}
 		p.cursors[group] = c
 	}
 	return c
@@ -97,10 +102,27 @@ func (p *partition) claimable(group string) int {
 	return len(p.log) - c.committed - 1
 }
 
+// poison says that the next message may not be delivered to the group any more.
+func (q *queue) poison(p *partition, group string) bool {
+	c := p.cursors[group]
+	return c != nil && q.maxDeliveries > 0 && p.claimable(group) > 0 && c.attemptOffset == c.committed+1 && c.attempts >= q.maxDeliveries
+}
+
+// file moves the cursor past a poison message.
+func (q *queue) file(p *partition, group string) {
+	c := p.cursors[group]
+	c.isolateEnd = max(c.isolateEnd, c.batchEnd)
+	c.dead = append(c.dead, c.committed+1)
+	c.committed++
+	c.release()
+	c.retries = 0
+	c.startAnew()
+}
+
 // claim takes up to budget messages for the group and returns them.
-func (p *partition) claim(group, worker string, budget int, autoAck bool) []message {
+func (q *queue) claim(p *partition, group, worker string, budget int, autoAck bool) []message {
 	take := min(p.claimable(group), budget)
-	if take <= 0 {
+	if take <= 0 || !autoAck && q.poison(p, group) {
 		return nil
 	}
 	c := p.cursor(group)
@@ -108,10 +130,31 @@ func (p *partition) claim(group, worker string, budget int, autoAck bool) []mess
 	if autoAck {
 		c.committed += take
 		c.batchEnd, c.worker, c.live = none, "", false
-	} else {
-		c.batchEnd, c.worker, c.live = c.committed+take, worker, true
+		return p.log[first : first+take]
 	}
+	if q.maxDeliveries > 0 {
+		c.isolateEnd = max(c.isolateEnd, c.batchEnd) // what is left of a batch has run out
+		if c.isolateEnd >= first {
+			take = 1
+		}
+	}
+	if c.attemptOffset != first {
+		c.attempts = 0
+	}
+	c.attemptOffset, c.attempts = first, c.attempts+1
+	c.batchEnd, c.worker, c.live = c.committed+take, worker, true
 	return p.log[first : first+take]
+}
+
+// startAnew forgets the deliveries of a head that is done.
+func (c *cursor) startAnew() { c.attemptOffset, c.attempts = none, 0 }
+
+// move advances the cursor; the first message that is still to be done inherits the deliveries of its batch.
+func (c *cursor) move(position int) {
+	if position > c.committed && c.attemptOffset != none && c.attemptOffset <= position {
+		c.attemptOffset = position + 1
+	}
+	c.committed = position
 }
 
 // An ack is one item of an acknowledgment; an outcome is what the model expects for it.
@@ -165,7 +208,7 @@ func (q *queue) decide(c *cursor, leased bool, head int, signal string, position
 	reachedEnd := head == none && leased && position >= c.batchEnd
 	switch {
 	case head != none && leased && (signal == "dlq" || (signal == "failed" && c.retries >= q.retryLimit && q.deadLetters)):
-		c.committed = position
+		c.move(position)
 		if !c.live {
 			return verdict{refused: true}
 		}
@@ -173,9 +216,10 @@ func (q *queue) decide(c *cursor, leased bool, head int, signal string, position
 		c.committed = head
 		c.release()
 		c.retries = 0
+		c.startAnew()
 		return verdict{released: true, deadLettered: true}
 	case head != none && leased && signal == "failed" && c.retries < q.retryLimit:
-		c.committed = position
+		c.move(position)
 		c.release()
 		c.retries++
 		return verdict{released: true}
@@ -184,18 +228,20 @@ func (q *queue) decide(c *cursor, leased bool, head int, signal string, position
 		c.committed = head
 		c.release()
 		c.retries = 0
+		c.startAnew()
 		return verdict{released: true}
 	case head != none && leased:
-		c.committed = position
+		c.move(position)
 		c.release()
 		return verdict{released: true}
 	case reachedEnd:
 		c.committed = position
 		c.release()
 		c.retries = 0
+		c.startAnew()
 		return verdict{released: true}
 	default:
-		c.committed = position
+		c.move(position)
 		return verdict{}
 	}
 }
@@ -286,11 +332,12 @@ func (q *queue) clone() *queue {
 
 // String shows the state for a failing test.
 func (q *queue) String() string {
-	text := fmt.Sprintf("retryLimit=%d deadLetters=%v", q.retryLimit, q.deadLetters)
+	text := fmt.Sprintf("retryLimit=%d deadLetters=%v maxDeliveries=%d", q.retryLimit, q.deadLetters, q.maxDeliveries)
 	for name, p := range q.partitions {
 		text += fmt.Sprintf("\n  %s: %d messages", name, len(p.log))
 		for g, c := range p.cursors {
-			text += fmt.Sprintf(" [%s committed=%d batchEnd=%d live=%v retries=%d dead=%v]", g, c.committed, c.batchEnd, c.live, c.retries, c.dead)
+			text += fmt.Sprintf(" [%s committed=%d batchEnd=%d live=%v retries=%d attempts=%d of %d isolateEnd=%d dead=%v]", g, c.committed, c.batchEnd, c.live, c.retries,
+				c.attempts, c.attemptOffset, c.isolateEnd, c.dead)
 		}
 	}
 	return text

@@ -69,7 +69,17 @@ type message struct {
 // pop pops from a queue without waiting; no messages are none.
 func (c *caller) pop(queue, parameters string) []message {
 	c.t.Helper()
-	a := c.call("GET", "/api/v1/pop/queue/"+queue+"?"+parameters, "")
+	return c.popAt("/api/v1/pop/queue/"+queue, parameters)
+}
+
+// popAt is pop with a path of its own.
+func (c *caller) popAt(path, parameters string) []message {
+	c.t.Helper()
+	separator := "?"
+	if strings.Contains(path, "?") {
+		separator = "&"
+	}
+	a := c.call("GET", path+separator+parameters, "")
 	if a.status == http.StatusNoContent {
 		return nil
 	}

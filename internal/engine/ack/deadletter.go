@@ -18,6 +18,10 @@ type DeadLetterOrder struct {
 	// Worker is the holder that the verdict named, which is not always the one that acknowledged.
 	Worker string
 	Offset int64
+	// Undelivered says that no consumer failed: the broker gives the message up for Reason; an empty one says that it was delivered as
+	// often as its queue allows.
+	Undelivered bool
+	Reason      string
 	// Nacks are the failure reports that led to it, in request order.
 	Nacks []Nack
 }
@@ -75,7 +79,13 @@ func (s *Server) FileDeadLetter(ctx context.Context, order DeadLetterOrder) Dead
 		}
 	}
 	if err == nil {
-		letter.Error = reason(order.Nacks, outcome.Named)
+		letter.Error = order.Reason
+		if !order.Undelivered {
+			letter.Error = reason(order.Nacks, outcome.Named)
+			err = s.sealError(ctx, &letter)
+		}
+	}
+	if err == nil {
 		var filed pg.DeadLetterResult
 		filed, err = s.db.FileDeadLetter(ctx, letter)
 		outcome.Filed = err == nil && filed.OK
@@ -121,11 +131,40 @@ func (s *Server) snapshot(ctx context.Context, letter *pg.DeadLetter) (readable 
 	letter.MessageID = uuid.NullUUID{UUID: frame.ID, Valid: true}
 	letter.TransactionID = frame.TransactionID
 	letter.TraceID = frame.TraceID
+	letter.Encrypted = frame.Encrypted
 	letter.Payload = append([]byte{}, frame.Payload...)
 	if len(letter.Payload) == 0 {
 		letter.Payload = []byte("null")
 	}
 	return true, nil
+}
+
+// sealError keeps what a consumer said about an encrypted message from being stored in plain text: it may quote the message. Whoever reads
+// the letter with the key gets it back. The same holds for a message that is not encrypted itself, or is gone, in a queue that demands
+// encryption by now.
+func (s *Server) sealError(ctx context.Context, letter *pg.DeadLetter) error {
+	if letter.Error == textRetryExhausted {
+		return nil // our own words
+	}
+	if !letter.Encrypted && s.cfg.Demanded != nil {
+		owner, found, err := s.lookUp(ctx, letter.PartitionID)
+		if err != nil || !found {
+			return err
+		}
+		demanded, err := s.cfg.Demanded(ctx, owner.Tenant, owner.Queue)
+		if err != nil || !demanded {
+			return err
+		}
+	} else if !letter.Encrypted {
+		return nil
+	}
+	if s.cfg.Sealer == nil {
+		letter.Error = textErrorWithheld
+		return nil
+	}
+	letter.SealedError = s.cfg.Sealer.Seal([]byte(letter.Error))
+	letter.Error = textErrorSealed
+	return nil
 }
 
 // named are the indexes of the reports about the message with this transaction id.

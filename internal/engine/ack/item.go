@@ -86,6 +86,9 @@ const (
 	textNotCommitted   = "the acknowledgment was not committed; repeat it"
 	textNotOwned       = "partition not owned by tenant"
 	textRetryExhausted = "Retries exhausted"
+	// What the dead letter of an encrypted message says instead of the words of its consumer.
+	textErrorSealed   = "reported by the consumer; the text is kept encrypted"
+	textErrorWithheld = "reported by the consumer; the text was not kept: the message is encrypted and this broker had no key"
 )
 
 // Status maps the word a client sent to one of the four statuses, exactly and with regard to case. What nobody knows is a failure:

@@ -37,6 +37,11 @@ type Store interface {
 	PartitionOwner(ctx context.Context, partition uuid.UUID) (tenant uuid.UUID, queue, name string, found bool, err error)
 }
 
+// A Sealer encrypts a text into an envelope. It is asked from many requests at a time.
+type Sealer interface {
+	Seal(text []byte) []byte
+}
+
 // Config holds what a Server can be told. The zero value is the default.
 type Config struct {
 	// Tenancy says that requests come from several tenants: a partition that does not exist is then refused with the words
@@ -51,6 +56,10 @@ type Config struct {
 	RegistryBytes int64
 	// Shards is how many loops commit recognised acks together; 0 is DefaultShards, and below 0 each is committed by itself.
 	Shards int
+	// Sealer encrypts what consumers say about encrypted messages. Nil has no key: their words are not kept.
+	Sealer Sealer
+	// Demanded says whether a queue demands encryption. Nil is never.
+	Demanded func(ctx context.Context, tenant uuid.UUID, queue string) (bool, error)
 	// Log takes dead letters that could not be filed. Nil drops it.
 	Log *slog.Logger
 }

@@ -192,3 +192,6 @@ func (m *Meter) add(s *shard, k key) *Queue {
 func (m *Meter) age(now, createdAt time.Time) int64 {
 	return max(now.Sub(createdAt)+time.Duration(m.offset.Load()), 0).Milliseconds()
 }
+
+// DeadLetter counts a message that was filed without an ack.
+func (m *Meter) DeadLetter() { m.total.deadLetters.Add(1) }

@@ -21,6 +21,8 @@ type look struct {
 	override int
 	// hints are the partitions named by the wakes since the previous look; nil when everything is worth a look.
 	hints []string
+	// filed counts the messages that were filed on the way. What is behind them is worth another look.
+	filed int
 	// byTimer says that nothing woke the pop: an answer that is a moment old will do.
 	byTimer bool
 	// room is what the pop may take of the memory for answers, and waits that it can wait for some until its long poll is over.
@@ -28,8 +30,21 @@ type look struct {
 	waits bool
 }
 
-// attempt looks once. Nil means that there was nothing.
-func (s *Server) attempt(ctx context.Context, l *look) (*Result, error) {
+// attempt looks until nothing stands in the way: messages that are filed instead of being delivered are passed over. Nil means that there
+// was nothing.
+func (s *Server) attempt(ctx context.Context, l *look) (result *Result, err error) {
+	for range maxRounds {
+		filed := l.filed
+		result, err = s.attemptOnce(ctx, l)
+		if result != nil || err != nil || l.filed == filed {
+			break
+		}
+	}
+	return result, err
+}
+
+// attemptOnce looks once.
+func (s *Server) attemptOnce(ctx context.Context, l *look) (*Result, error) {
 	if err := s.setLease(ctx, l); err != nil {
 		return nil, err
 	}
@@ -172,11 +187,17 @@ func (s *Server) claimAutoAck(
 		if s.cfg.Opener == nil && anyEncrypted(batches) {
 			return ErrKeyMissing
 		}
+		if err := s.unsealAutoAck(ctx, l, batches); err != nil {
+			return err
+		}
 		return ctx.Err()
 	}
 	claimed, err := s.claimSmaller(ctx, request, statement)
 	if err != nil {
 		releaseAll(batches)
+		if unopened, ok := errors.AsType[*unopenedError](err); ok {
+			err = s.fileUnopened(ctx, l, unopened)
+		}
 		return nil, err
 	}
 	s.overtake(l, claimed)

@@ -37,8 +37,11 @@ func (b *Batch) EachSegment(f func(createdAt time.Time, messages int)) {
 // A slice is the part of one segment that belongs to a batch.
 type slice struct {
 	frames      *segment.Frames
+	base        int64
 	start, take int
 	createdAt   time.Time
+	// plain are the decrypted payloads, by message taken; nil where nothing is encrypted.
+	plain [][]byte
 }
 
 // A brokenSegment is where the batch of one partition ends because the rest cannot be read.
@@ -78,7 +81,7 @@ func decode(claimed []pg.ClaimedPartition) (batches []Batch, broken []brokenSegm
 			}
 			batch.Messages += stored.Take
 			batch.End = stored.Base + int64(stored.StartIndex) + int64(stored.Take) - 1
-			batch.slices = append(batch.slices, slice{frames, stored.StartIndex, stored.Take, stored.CreatedAt})
+			batch.slices = append(batch.slices, slice{frames: frames, base: stored.Base, start: stored.StartIndex, take: stored.Take, createdAt: stored.CreatedAt})
 		}
 		if batch.Messages > 0 {
 			batches = append(batches, batch)

@@ -2,7 +2,6 @@ package pop
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 
 	"queenmq/internal/pg"
@@ -34,20 +33,11 @@ func (s *Server) withholdEncrypted(ctx context.Context, result *Result) (nothing
 	return len(rest) == 0
 }
 
-// open returns the payload to deliver. One that no key opens is delivered as it is stored, and said to be so: readable is false.
-func (r *Result) open(payload []byte, flagged bool) (plain []byte, readable bool) {
-	s := r.server
-	if !flagged && !s.cfg.Sniff || s.cfg.Opener == nil {
-		return payload, !flagged
+// sniff returns the payload behind what looks like an envelope although it is not marked as one.
+func (s *Server) sniff(payload []byte) []byte {
+	if s.cfg.Opener == nil {
+		return payload
 	}
-	plain, err := s.cfg.Opener.Open(payload, flagged)
-	if err == nil {
-		return plain, true
-	}
-	// A thousand in a row are one fault.
-	if n := s.counts.sealed.Add(1); n%1000 == 1 {
-		s.log.Error("messages cannot be decrypted and are delivered as they are stored; add their key to QUEEN_ENCRYPTION_KEYS_OLD",
-			slog.String("queue", r.Queue), slog.Int64("messages", n), slog.Any("error", err))
-	}
-	return payload, false
+	plain, _ := s.cfg.Opener.Open(payload, false) // an error comes with the payload as it is
+	return plain
 }

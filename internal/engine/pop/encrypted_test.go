@@ -42,7 +42,7 @@ func TestMarkedPayloadsAreDecrypted(t *testing.T) {
 		want      []string
 		count     int64
 	}{
-		"Marked":          {Config{Opener: upper}, true, []string{`"data":"A"`, `"data":"foreign","isEncrypted":true`}, 0},
+		"Marked":          {Config{Opener: upper}, true, []string{`"data":"A"`}, 0},
 		"NotMarked":       {Config{Opener: upper}, false, []string{`"data":"a"`, `"data":"foreign",`}, 0},
 		"NotMarkedSniffs": {Config{Opener: upper, Sniff: true}, false, []string{`"data":"A"`}, 0},
 	} {
@@ -61,6 +61,8 @@ func TestMarkedPayloadsAreDecrypted(t *testing.T) {
 			}
 			if row.encrypted {
 				require.EqualValues(t, 1, server.Stats().Undecryptable)
+				require.Equal(t, 1, result.Messages())
+				require.Equal(t, []pg.LeaseCut{{PartitionID: partitionID, End: 0}}, db.cuts, "the batch ends before what cannot be opened")
 			} else if !row.cfg.Sniff {
 				require.NotContains(t, body, "isEncrypted")
 			}

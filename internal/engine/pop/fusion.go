@@ -244,10 +244,10 @@ func (s *Server) conclude(ctx context.Context, p *fusedPop) (*Result, error) {
 	return s.deliver(ctx, p.look, p.claim)
 }
 
-// deliver decodes what was leased. Leases of which nothing can be delivered are given back; an encrypted batch without a key is
-// ErrKeyMissing when there is nothing else.
+// deliver decodes what was leased. Messages that must not be delivered are filed. Leases of which nothing can be delivered are given back;
+// an encrypted batch without its key is ErrKeyMissing when there is nothing else.
 func (s *Server) deliver(ctx context.Context, l *look, claimed pg.Claim) (*Result, error) {
-	batches, broken := decode(claimed.Partitions)
+	batches, broken := decode(s.filePoison(ctx, l, claimed.Partitions))
 	s.reportBroken(ctx, l, broken)
 	result := s.newResult(l, batches)
 	for _, b := range broken {
@@ -257,6 +257,9 @@ func (s *Server) deliver(ctx context.Context, l *look, claimed pg.Claim) (*Resul
 	}
 	if s.withholdEncrypted(ctx, result) {
 		return nil, ErrKeyMissing
+	}
+	if err := s.unsealAll(ctx, l, result); err != nil {
+		return nil, err
 	}
 	if len(result.Partitions) == 0 {
 		return nil, nil

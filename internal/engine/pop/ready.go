@@ -221,6 +221,9 @@ func (s *Server) claimReady(ctx context.Context, l *look, ring *ready.Ring, limi
 		if s.cfg.Opener == nil && anyEncrypted(batches) {
 			return ErrKeyMissing
 		}
+		if err := s.unsealAutoAck(ctx, l, batches); err != nil {
+			return err
+		}
 		return ctx.Err()
 	}
 	claimed, err := s.claimSmaller(ctx, request, s.db.PopReady)
@@ -231,6 +234,9 @@ func (s *Server) claimReady(ctx context.Context, l *look, ring *ready.Ring, limi
 		releaseAll(batches)
 		for _, b := range broken { // the others are served in the meantime
 			out.Pause(b.partition.Partition, brokenPause)
+		}
+		if unopened, ok := errors.AsType[*unopenedError](err); ok {
+			err = s.fileUnopened(ctx, l, unopened)
 		}
 		return nil, err
 	}

@@ -134,18 +134,17 @@ func (r *Result) appendSlice(dst []byte, s *slice, tail []byte) []byte {
 		} else {
 			dst = append(dst, "null"...)
 		}
-		payload, readable := frame.Payload, true
-		if frame.Encrypted || r.server.cfg.Sniff {
-			payload, readable = r.open(payload, frame.Encrypted)
+		payload := frame.Payload
+		if frame.Encrypted {
+			payload = s.plain[i-s.start]
+		} else if r.server.cfg.Sniff {
+			payload = r.server.sniff(payload)
 		}
 		dst = append(dst, `,"data":`...)
 		if len(payload) > 0 {
 			dst = append(dst, payload...)
 		} else {
 			dst = append(dst, "null"...)
-		}
-		if !readable {
-			dst = append(dst, `,"isEncrypted":true`...)
 		}
 		dst = append(dst, `,"producerSub":`...)
 		if len(frame.ProducerSub) > 0 {

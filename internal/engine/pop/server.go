@@ -45,6 +45,12 @@ type Config struct {
 	// FusedPops is the most pops that claim together, and FusedClaims how many such claims of one group run at a time. Defaults
 	// DefaultFusedPops and DefaultFusedClaims; with 1 pop every pop claims alone.
 	FusedPops, FusedClaims int
+	// DeadLetter files a message that must not be delivered, and tells whether it could. It may wait for the database. Nil files nothing:
+	// such messages hold up their partition.
+	DeadLetter func(context.Context, DeadLetter) bool
+	// KeyMissing tells whether the error of an Opener means that this broker lacks a key that others have, so that the message is not
+	// to be given up. It may ask the database. Nil gives all of them up.
+	KeyMissing func(context.Context, error) bool
 	// Opener decrypts. Nil has no key: encrypted messages are not delivered, see ErrKeyMissing.
 	Opener Opener
 	// Sniff shows every payload to the opener, not only those marked as encrypted.
@@ -88,7 +94,7 @@ type Server struct {
 type counters struct {
 	parked                                                atomic.Int64
 	requests, messages, empty, targeted, wildcard, broken atomic.Int64
-	sealed, shortened                                     atomic.Int64
+	sealed, shortened, filed                              atomic.Int64
 	fills, fillMicros, fused                              atomic.Int64
 	trips                                                 pg.RoundTrips
 }
@@ -105,8 +111,10 @@ type Stats struct {
 	Fused int64
 	// Undecodable counts stored segments that could not be read, once per attempt.
 	Undecodable int64
-	// Undecryptable counts messages that were delivered as the envelope they are stored in, because no key opens it.
+	// Undecryptable counts messages that no key opens, once per attempt.
 	Undecryptable int64
+	// DeadLetters counts messages that were filed instead of being delivered: undecryptable ones and those delivered too often.
+	DeadLetters int64
 	// Shortened counts claims of which only a part fitted into one answer.
 	Shortened int64
 	// Fills counts pops that waited for a fuller batch, FillTime how long they did in all.
@@ -178,6 +186,7 @@ func (s *Server) Stats() Stats {
 		InflightBytes: s.room.inUse(),
 		RoomWaits:     s.room.waits.Load(),
 		RoundTrips:    s.counts.trips.Load(),
+		DeadLetters:   s.counts.filed.Load(),
 	}
 }
 
