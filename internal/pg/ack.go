@@ -13,12 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// The reasons for which a lease is not there any more.
-const (
-	noConsumer   = "consumer not found"
-	invalidLease = "invalid or expired lease"
-)
-
 // AckByHash acknowledges messages of one partition by transaction-id hash. A refusal (no consumer, lease lost) is a result with
 // OK false, not an error.
 func (db *DB) AckByHash(ctx context.Context, a HashAck) (HashAckResult, error) {

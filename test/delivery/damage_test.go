@@ -97,8 +97,7 @@ func TestDeadLetterKeepsThePayloadExactly(t *testing.T) {
 		"encrypted":      `{"encrypted":"PCC4Of/Uvw==","iv":"AAECAwQFBgcICQoLDA0ODw==","authTag":"nC7+pk5gtDf6uERqsDtuOw=="}`,
 		"ordinary":       `{"a":[1,2,{"é":"😀"}]}`,
 	}
-	// The envelope was sealed with another key than this one: it is delivered as it is stored.
-	ring, err := secret.NewRing(strings.Repeat("ff", 32), "")
+	ring, err := secret.NewRing("000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f", "") // the envelope's
 	require.NoError(t, err)
 	e := setupWith(t, pop.Config{Backoff: pop.Backoff{Initial: time.Hour}, Opener: secret.Reader{Ring: ring}})
 	for name, payload := range payloads {
@@ -106,13 +105,17 @@ func TestDeadLetterKeepsThePayloadExactly(t *testing.T) {
 		request := queuePop()
 		request.Kind, request.Partition = pop.Partition, name
 		batch := e.pop(request)
-		require.Equal(t, strings.TrimSpace(payload), string(batch.Messages[0].Data), "%s: delivered as it was pushed", name)
+		delivered, reported := strings.TrimSpace(payload), "bad \uFFFD words \uFFFD"
+		if name == "encrypted" {
+			delivered, reported = `{"n":1}`, "reported by the consumer; the text was not kept: the message is encrypted and this broker had no key"
+		}
+		require.Equal(t, delivered, string(batch.Messages[0].Data), "%s: delivered as it was pushed", name)
 		item := batch.item(0, "dlq")
 		item.Error = "bad \x00 words \xff"
 		require.True(t, e.acked(item)[0].DeadLetter, name)
 		id := e.partitionID(name)
 		require.Equal(t, payload, string(value[[]byte](e, `SELECT payload_raw FROM queen.log_dlq WHERE partition_id = $1`, id)), name)
-		require.Equal(t, "bad \uFFFD words \uFFFD", value[string](e, `SELECT error FROM queen.log_dlq WHERE partition_id = $1`, id))
+		require.Equal(t, reported, value[string](e, `SELECT error FROM queen.log_dlq WHERE partition_id = $1`, id))
 		require.Equal(t, batch.Messages[0].ID, value[string](e, `SELECT message_id::text FROM queen.log_dlq WHERE partition_id = $1`, id))
 	}
 }
