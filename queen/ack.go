@@ -77,14 +77,7 @@ func (b *Batch) Completed() []Ack {
 // Released gives back every message of the batch as it came, without spending a retry: others get them at once.
 func (b *Batch) Released() []Ack {
 	var acks []Ack
-	seen := map[string]bool{}
-	for i := range b.Messages {
-		// The first message of a partition stands for those behind it.
-		if m := &b.Messages[i]; !seen[m.PartitionID] {
-			seen[m.PartitionID] = true
-			acks = append(acks, m.Retried(0))
-		}
-	}
+	b.firsts(func(m *Message) { acks = append(acks, m.Retried(0)) })
 	return acks
 }
 

@@ -13,14 +13,15 @@ import (
 
 // A Client talks to the brokers of one Queen database. Make it with [Connect]; it is safe for concurrent use.
 type Client struct {
-	servers *servers
-	http    *http.Client
-	owned   *http.Transport // nil when the caller brought its own
-	header  http.Header
-	token   func(ctx context.Context) (string, error)
-	budget  time.Duration
-	timeout time.Duration
-	pause   func(ctx context.Context, d time.Duration) error // tests replace it
+	servers  *servers
+	http     *http.Client
+	owned    *http.Transport // nil when the caller brought its own
+	header   http.Header
+	token    func(ctx context.Context) (string, error)
+	budget   time.Duration
+	timeout  time.Duration
+	observer Observer                                         // nil: nobody looks
+	pause    func(ctx context.Context, d time.Duration) error // tests replace it
 }
 
 // The defaults of [Connect].

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 	"uuid"
@@ -83,6 +84,17 @@ func (c *Client) push(ctx context.Context, items []Item, patient bool) ([]PushRe
 	if len(items) == 0 {
 		return nil, nil
 	}
+	if c.observer == nil {
+		return c.pushUnobserved(ctx, items, patient)
+	}
+	items = slices.Clone(items)
+	ctx, done := c.observer.Pushing(ctx, items)
+	results, err := c.pushUnobserved(ctx, items, patient)
+	done(results, err)
+	return results, err
+}
+
+func (c *Client) pushUnobserved(ctx context.Context, items []Item, patient bool) ([]PushResult, error) {
 	encoded := make([][]byte, len(items))
 	results := make([]PushResult, len(items))
 	pending := make([]int, len(items))
