@@ -268,8 +268,27 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, 
 	return context.Cause(running)
 }
 
-// prepareDatabase waits for the database and applies the schema.
+// preparePause is how long a start that lost the database waits before it begins anew.
+const preparePause = 500 * time.Millisecond
+
+// prepareDatabase waits for the database and prepares it. A database that goes away in the middle is waited for again: a broker that
+// starts while the server does must not need somebody to start it once more.
 func (b *Broker) prepareDatabase(ctx context.Context, db *pg.DB) error {
+	for {
+		err := b.tryPrepareDatabase(ctx, db)
+		if !errors.Is(err, pg.ErrUnavailable) && !errors.Is(err, pg.ErrTimeout) {
+			return err
+		}
+		b.log.WarnContext(ctx, "the database went away while it was prepared, waiting for it again", slog.Any("error", err))
+		select {
+		case <-time.After(preparePause):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func (b *Broker) tryPrepareDatabase(ctx context.Context, db *pg.DB) error {
 	if err := db.WaitReady(ctx); err != nil {
 		return fmt.Errorf("database %s: %w", b.target(), err)
 	}
@@ -277,6 +296,9 @@ func (b *Broker) prepareDatabase(ctx context.Context, db *pg.DB) error {
 		if err := db.ApplySchema(ctx); err != nil {
 			return fmt.Errorf("apply the schema to database %s: %w", b.target(), err)
 		}
+	}
+	if err := db.StoreSessionSettings(ctx); err != nil {
+		b.log.WarnContext(ctx, "sessions behind the pooler may have no timeouts: give the role those of docs/pooler.md", slog.Any("error", err))
 	}
 	found, err := db.Inspect(ctx)
 	switch {

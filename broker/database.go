@@ -132,7 +132,7 @@ func withDatabase(ctx context.Context, cfg *Config, logger *slog.Logger, use fun
 		}()
 	}
 	db, err := pg.Open(ctx, pg.Options{
-		ConnString: connString, MaxConns: 4, StatementTimeout: cfg.Database.StatementTimeout, ApplicationName: "queen command", Logger: logger,
+		ConnString: connString, DirectConnString: cfg.Mesh.ListenURL.Reveal(), MaxConns: 4, StatementTimeout: cfg.Database.StatementTimeout, ApplicationName: "queen command", Logger: logger,
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", b.databaseVariable(), err)

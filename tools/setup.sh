@@ -2,7 +2,7 @@
 # Installs what the Makefile's targets need and this machine lacks.
 #
 #   setup.sh run    PostgreSQL's server programs, for the private database of a broker without one
-#   setup.sh test   also a C compiler for the race detector, the plpgsql checker, and Node, npm and a browser for the console
+#   setup.sh test   also a C compiler for the race detector, the plpgsql checker, PgBouncer, and Node, npm and a browser for the console
 #   setup.sh peers  as run, and the other queues that bench/peers compares with; none is started as a service
 #
 # As root on Debian and its relatives it installs through apt-get; elsewhere it says in one line what to install.
@@ -31,6 +31,9 @@ has_extension() {
 	bin=$(server_bin) || return 1
 	[ -e "$("$bin/pg_config" --sharedir 2>/dev/null || echo "/usr/share/postgresql/$(basename "$(dirname "$bin")")")/extension/$1.control" ]
 }
+
+# Debian keeps it out of the paths of ordinary users.
+has_pooler() { command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ]; }
 
 # The race detector links C code.
 can_race() { command -v gcc >/dev/null && [ -e /usr/include/stdlib.h ]; }
@@ -93,26 +96,6 @@ setup_run() {
 	fi
 }
 
-setup_test() {
-	missing=
-	server_bin >/dev/null || missing="$missing postgresql"
-	has_extension plpgsql_check || missing="$missing postgresql-plpgsql-check"
-	can_race || missing="$missing gcc libc6-dev"
-	has_node || missing="$missing nodejs npm"
-	has_browser || missing="$missing chromium"
-	[ -n "$missing" ] || return 0
-	if ! can_install; then
-		say "the tests need:$missing (package names of Debian; the checker is postgresql-NN-plpgsql-check). Install them and try again"
-		exit 1
-	fi
-	can_race || install gcc libc6-dev
-	has_node || install nodejs npm
-	has_node || { say "this system's Node is older than 20, which the console is built with: install a newer one"; exit 1; }
-	has_browser || install chromium
-	server_bin >/dev/null || install_server
-	has_extension plpgsql_check || install "postgresql-$("$(server_bin)/postgres" --version | sed -n 's/.*(PostgreSQL) \([0-9]*\).*/\1/p')-plpgsql-check"
-}
-
 # install_stopped installs a package with a service that is neither started now nor at the next boot.
 install_stopped() {
 	policy=/usr/sbin/policy-rc.d
@@ -127,6 +110,28 @@ install_stopped() {
 	update-rc.d "$1" disable >/dev/null 2>&1 || say "$1 may start at the next boot"
 	[ -z "$policy" ] || rm -f "$policy"
 	trap - EXIT
+}
+
+setup_test() {
+	missing=
+	server_bin >/dev/null || missing="$missing postgresql"
+	has_extension plpgsql_check || missing="$missing postgresql-plpgsql-check"
+	can_race || missing="$missing gcc libc6-dev"
+	has_pooler || missing="$missing pgbouncer"
+	has_node || missing="$missing nodejs npm"
+	has_browser || missing="$missing chromium"
+	[ -n "$missing" ] || return 0
+	if ! can_install; then
+		say "the tests need:$missing (package names of Debian; the checker is postgresql-NN-plpgsql-check). Install them and try again"
+		exit 1
+	fi
+	can_race || install gcc libc6-dev
+	has_pooler || install_stopped pgbouncer
+	has_node || install nodejs npm
+	has_node || { say "this system's Node is older than 20, which the console is built with: install a newer one"; exit 1; }
+	has_browser || install chromium
+	server_bin >/dev/null || install_server
+	has_extension plpgsql_check || install "postgresql-$("$(server_bin)/postgres" --version | sed -n 's/.*(PostgreSQL) \([0-9]*\).*/\1/p')-plpgsql-check"
 }
 
 # A peer that cannot be installed is left out of the comparison.

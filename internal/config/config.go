@@ -192,7 +192,7 @@ type Metrics struct {
 // Mesh is how the brokers of one database tell each other what happened.
 type Mesh struct {
 	Enabled   bool   `env:"QUEEN_SYNC_ENABLED" default:"true" doc:"Tell the other brokers of the database through LISTEN/NOTIFY what became available and what changed. Off, they find out by looking, which takes longer; nothing else differs."`
-	ListenURL Secret `env:"QUEEN_LISTEN_URL" auto:"as DATABASE_URL or the PG_ variables" doc:"Connection string of the same database for the two sessions of LISTEN/NOTIFY. Needed when the broker reaches PostgreSQL through a pooler that shares sessions among clients, such as PgBouncer in transaction mode: name PostgreSQL itself here."`
+	ListenURL Secret `env:"QUEEN_LISTEN_URL" auto:"as DATABASE_URL or the PG_ variables" doc:"Connection string of PostgreSQL itself, when DATABASE_URL leads through a pooler that shares sessions among clients, such as PgBouncer in transaction mode. Sessions that listen, lead or apply the schema go there; the pool then prepares nothing by name and takes its timeouts from the role: docs/pooler.md."`
 }
 
 // Buffer is how pushes are kept on disk while the database is away or pushes are in maintenance.

@@ -63,7 +63,7 @@ func (db *DB) applyFiles(ctx context.Context, files []queensql.File, version int
 
 // applyLocked does the work on a connection of its own, whose end releases the lock whatever happens.
 func (db *DB) applyLocked(ctx context.Context, files []queensql.File, version int) error {
-	config := connConfig(db.options)
+	config := directConfig(db.options)
 	config.RuntimeParams["statement_timeout"] = "0" // an index on a large table takes as long as it takes
 	config.RuntimeParams["lock_timeout"] = milliseconds(statementLockTimeout)
 	config.RuntimeParams["client_min_messages"] = "warning"

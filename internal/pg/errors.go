@@ -35,6 +35,8 @@ var (
 	ErrMalformedAnswer = errors.New("database answered in an unknown shape")
 	// ErrServerTooOld says that the server is older than PostgreSQL 15.
 	ErrServerTooOld = errors.New("PostgreSQL is too old")
+	// ErrUnannouncedPooler says that a pooler which shares sessions is in front of the server, and that Options.DirectConnString does not say so.
+	ErrUnannouncedPooler = errors.New("this is a pooler that shares sessions: set QUEEN_LISTEN_URL to PostgreSQL itself, see docs/pooler.md")
 	// ErrNewerSchema says that the schema was written by a newer build, which this one might damage.
 	ErrNewerSchema = errors.New("the database schema is newer than this build")
 )
@@ -97,6 +99,9 @@ func classify(ctx, statement context.Context, err error) error {
 	}
 	if serverErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		kind := kindOf(serverErr.Code)
+		if strings.Contains(serverErr.Message, "unsupported startup parameter") {
+			kind = ErrUnannouncedPooler
+		}
 		switch {
 		case kind == ErrTimeout && isCanceled(ctx):
 			return fmt.Errorf("the caller left: %w", context.Cause(ctx))

@@ -94,7 +94,7 @@ func (l *Leader) begin(ctx context.Context) error {
 // config is that of the pool's sessions, but the transaction may idle for as long as the leader works, the server asks early
 // whether the leader's machine is still there, and giving up a wait leaves the connection usable.
 func (l *Leader) config() *pgx.ConnConfig {
-	config := connConfig(l.db.options)
+	config := directConfig(l.db.options)
 	for name, value := range map[string]string{
 		"idle_in_transaction_session_timeout": "0", "tcp_keepalives_idle": "4", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3",
 	} {

@@ -3,7 +3,6 @@ package pg
 import (
 	"context"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -123,13 +122,10 @@ func closeSession(conn *pgx.Conn) {
 	_ = conn.Close(ctx) // nobody is left to act on it, and the server notices either way
 }
 
-// hintConfig is the configuration of the two sessions: to the server itself, where a pooler serves the pool; losing what the last commits
-// told costs nothing, so they do not wait for the disk. Giving up a wait leaves the connection usable.
+// hintConfig is the configuration of the two sessions: losing what the last commits told costs nothing, so they do not wait for the disk. Giving
+// up a wait leaves the connection usable.
 func (db *DB) hintConfig(suffix string) *pgx.ConnConfig {
-	options := db.options
-	options.Config = options.direct
-	config := connConfig(options)
-	config.RuntimeParams = maps.Clone(config.RuntimeParams)
+	config := directConfig(db.options)
 	config.RuntimeParams["application_name"] += suffix
 	config.RuntimeParams["synchronous_commit"] = "off"
 	config.ConnectTimeout = min(config.ConnectTimeout, notifyTimeout)

@@ -24,8 +24,9 @@ type Options struct {
 	// RootCertificates are the authorities (PEM) that the server's certificate is verified against, where the connection string
 	// asks for verification. Empty are those of the system.
 	RootCertificates string
-	// DirectConnString is how sessions that listen reach the server itself, for pools that go through a pooler which shares sessions
-	// among clients. In the form of ConnString. Default: as the pool.
+	// DirectConnString says that the pool goes through a pooler which shares sessions among clients, and is how sessions that must be their
+	// own reach the server itself: those that listen, lead, or apply the schema. In the form of ConnString. Default: as the pool, which is
+	// then taken to reach the server.
 	DirectConnString string
 	// MaxConns is the most connections the pool opens; it opens them when they are needed. Default 160.
 	MaxConns int
@@ -44,6 +45,7 @@ type Options struct {
 	Logger *slog.Logger
 
 	direct *pgx.ConnConfig // DirectConnString, parsed
+	pooled bool            // the pool goes through a pooler
 }
 
 // withDefaults returns the options with every default filled in and a parsed configuration.
@@ -62,7 +64,7 @@ func (o Options) withDefaults() (Options, error) {
 		if err != nil {
 			return Options{}, err
 		}
-		o.direct = config
+		o.direct, o.pooled = config, true
 	}
 	if strings.TrimSpace(o.RootCertificates) != "" {
 		roots := x509.NewCertPool()

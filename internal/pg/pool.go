@@ -50,38 +50,65 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	config.MaxConnLifetime = time.Hour
 	config.MaxConnLifetimeJitter = 10 * time.Minute
 	config.MaxConnIdleTime = 5 * time.Minute
-	config.AfterConnect = refuseOldServer
+	alive := newLiveness()
+	config.ShouldPing = alive.shouldPing
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		alive.opened(conn)
+		return refuseOldServer(ctx, conn)
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("database pool: %w", err)
 	}
+	alive.pool = pool
 	return &DB{pool: pool, options: o}, nil
 }
 
 // connConfig returns the configuration of every session of the pool. The settings travel in the start-up packet and cost no
-// round trip; they outrank what the connection string and the role say.
+// round trip; they outrank what the connection string and the role say. A pooler that shares sessions takes no settings in that
+// packet and gives every transaction another session: then nothing is prepared by name, and the settings come from the role, see
+// [DB.StoreSessionSettings].
 func connConfig(o Options) *pgx.ConnConfig {
 	config := o.Config.Copy()
-	config.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	config.RuntimeParams = maps.Clone(config.RuntimeParams)
-	maps.Copy(config.RuntimeParams, map[string]string{
-		"application_name":                    o.ApplicationName,
-		"TimeZone":                            "UTC",
+	config.RuntimeParams["application_name"] = o.ApplicationName
+	config.RuntimeParams["TimeZone"] = "UTC" // poolers follow both from client to client
+	if o.pooled {
+		config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	} else {
+		config.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
+		maps.Copy(config.RuntimeParams, sessionSettings(o))
+	}
+	// A connection must not be in the making for longer than somebody waits for it.
+	if most := o.AcquireTimeout * 4 / 5; config.ConnectTimeout <= 0 || config.ConnectTimeout > most {
+		config.ConnectTimeout = most
+	}
+	dial := dialer()
+	dial.Timeout = config.ConnectTimeout
+	config.DialFunc = dial.DialContext
+	config.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, CancelRequestDelay: 0, DeadlineDelay: cancelGrace}
+	}
+	return config
+}
+
+// sessionSettings are the settings that every session of the pool must have.
+func sessionSettings(o Options) map[string]string {
+	return map[string]string{
 		"statement_timeout":                   milliseconds(o.StatementTimeout + time.Second),
 		"lock_timeout":                        milliseconds(o.LockTimeout),
 		"idle_in_transaction_session_timeout": "60000",
 		// A compiled plan has never paid off for these short statements and cost 300 ms where it was chosen.
 		"jit":                           "off",
 		"default_transaction_isolation": "read committed",
-	})
-	// A connection must not be in the making for longer than somebody waits for it.
-	if most := o.AcquireTimeout * 4 / 5; config.ConnectTimeout <= 0 || config.ConnectTimeout > most {
-		config.ConnectTimeout = most
 	}
-	config.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, CancelRequestDelay: 0, DeadlineDelay: cancelGrace}
-	}
-	return config
+}
+
+// directConfig is connConfig for sessions of their own, which hold locks or listen: they go to the server itself, where a pooler serves
+// the pool.
+func directConfig(o Options) *pgx.ConnConfig {
+	o.Config, o.pooled = o.direct, false
+	return connConfig(o)
 }
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }

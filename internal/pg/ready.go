@@ -14,12 +14,12 @@ import (
 // The pauses between two attempts of WaitReady, and between two of its log lines.
 const (
 	firstReadyPause = 100 * time.Millisecond
-	mostReadyPause  = 5 * time.Second
+	mostReadyPause  = time.Second
 	readyLogEvery   = time.Minute
 )
 
 // WaitReady returns when the server answers, trying with growing pauses until ctx ends. What waiting cannot cure is returned
-// at once: ErrServerTooOld, a refused password, a database that does not exist.
+// at once: ErrServerTooOld, a refused password, a database that does not exist, a pooler that nobody told of.
 func (db *DB) WaitReady(ctx context.Context) error {
 	var lastLog time.Time
 	for pause := firstReadyPause; ; pause = min(2*pause, mostReadyPause) {
@@ -40,5 +40,5 @@ func (db *DB) WaitReady(ctx context.Context) error {
 // isRefusal says that the server is there and does not want us.
 func isRefusal(err error) bool {
 	serverErr, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (strings.HasPrefix(serverErr.Code, "28") || serverErr.Code == "3D000")
+	return ok && (strings.HasPrefix(serverErr.Code, "28") || serverErr.Code == "3D000") || errors.Is(err, ErrUnannouncedPooler)
 }

@@ -54,6 +54,14 @@ func StartServer(t testing.TB, o ServerOptions) *Server {
 // ConnString returns a URL of a database for the server's superuser; "postgres" always exists.
 func (s *Server) ConnString(database string) string { return s.cluster.connString(database) }
 
+// PID is the process id of the postmaster, 0 while the server is stopped.
+func (s *Server) PID() int {
+	if s.cluster.cmd == nil {
+		return 0
+	}
+	return s.cluster.cmd.Process.Pid
+}
+
 // Start starts a stopped server and waits until it answers.
 func (s *Server) Start(t testing.TB) {
 	t.Helper()

@@ -78,7 +78,8 @@ func run(t *testing.T, db *pgxpool.Pool, url string, crash func(context.Context)
 	go func() {
 		defer close(finished)
 		for ; left.Load() > 0 && ctx.Err() == nil; left.Add(-1) {
-			waitForProgress(ctx, db, cfg, crashes-left.Load()+1)
+			// Crashes fall into the work.
+			workload.AwaitStored(ctx, db, int64(cfg.Partitions*cfg.Messages)*(crashes-left.Load()+1)/(crashes+1))
 			crash(ctx)
 		}
 	}()
@@ -92,17 +93,4 @@ func run(t *testing.T, db *pgxpool.Pool, url string, crash func(context.Context)
 	require.NoError(t, err)
 	require.Empty(t, history.Violations(deadLetters))
 	t.Logf("%d batches delivered, %d calls repeated over %d crashes", history.Deliveries(), history.Failures(), crashes)
-}
-
-// waitForProgress returns once the given share (in fifths) of all messages is stored, so that crashes fall into the work.
-func waitForProgress(ctx context.Context, db *pgxpool.Pool, cfg workload.Config, fifths int64) {
-	want := int64(cfg.Partitions*cfg.Messages) * fifths / 5
-	for ctx.Err() == nil {
-		var stored int64
-		err := db.QueryRow(ctx, `SELECT COALESCE(sum(last_offset + 1), 0)::bigint FROM queen.log_partitions`).Scan(&stored)
-		if err == nil && stored >= want {
-			return
-		}
-		time.Sleep(5 * time.Millisecond) // poll of a condition, bounded by ctx
-	}
 }

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -16,6 +17,18 @@ func AtEnd(ctx context.Context, db *pgxpool.Pool, cfg Config) (bool, error) {
 		JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = ANY($4)
 		WHERE q.name = $5`, cfg.Partitions, len(cfg.Groups), cfg.Messages, cfg.Groups, cfg.Queue).Scan(&done)
 	return done, err
+}
+
+// AwaitStored returns once the database holds that many messages, or when ctx ends.
+func AwaitStored(ctx context.Context, db *pgxpool.Pool, want int64) {
+	for ctx.Err() == nil {
+		var stored int64
+		err := db.QueryRow(ctx, `SELECT COALESCE(sum(last_offset + 1), 0)::bigint FROM queen.log_partitions`).Scan(&stored)
+		if err == nil && stored >= want {
+			return
+		}
+		pause(ctx, 5*time.Millisecond) // poll of a condition, bounded by ctx
+	}
 }
 
 // DeadLetters lists the sequence numbers of dead letters by group and partition, as Violations wants them. Offsets are

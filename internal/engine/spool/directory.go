@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -49,7 +50,8 @@ func parseName(text string) (name, bool) {
 // ErrInUse says that another broker has the directory.
 var ErrInUse = errors.New("another broker uses the directory: give each its own FILE_BUFFER_DIR")
 
-// openDirectory makes the directory where needed, takes its lock and proves that it can be written to.
+// openDirectory makes the directory where needed, takes its lock and proves that it can be written to. A disk that is full now is no reason
+// to refuse: what lies there can be stored all the same, and there may be room again before anything has to be kept.
 func openDirectory(path string) (*directory, error) {
 	if err := os.MkdirAll(filepath.Join(path, failedDir), 0o700); err != nil {
 		return nil, err
@@ -64,12 +66,15 @@ func openDirectory(path string) (*directory, error) {
 	}
 	d := &directory{path: path, lock: lock}
 	probe := filepath.Join(path, "probe")
-	if err := errors.Join(os.WriteFile(probe, []byte("queen"), 0o600), os.Remove(probe)); err != nil {
+	if err := errors.Join(os.WriteFile(probe, []byte("queen"), 0o600), os.Remove(probe)); err != nil && !isFull(err) {
 		d.close()
 		return nil, err
 	}
 	return d, nil
 }
+
+// isFull tells whether an error will go away when somebody makes room.
+func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 func (d *directory) close() { _ = d.lock.Close() } // the lock ends with it
 

@@ -1,0 +1,72 @@
+package pg
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// How a server that vanished without a word is noticed: a machine that lost its power, a network that swallows packets, a firewall that
+// forgot the connection. A statement on such a connection would wait for its whole timeout.
+const (
+	// keepAliveIdle is how long a connection may be silent until the kernel asks whether the other side is there, keepAliveInterval how long it
+	// waits for each of keepAliveCount answers. A statement that runs long keeps its connection silent, and the other kernel answers.
+	keepAliveIdle     = 3 * time.Second
+	keepAliveInterval = time.Second
+	keepAliveCount    = 2
+	// unacknowledgedTimeout is how long the other kernel may take to confirm what was sent.
+	unacknowledgedTimeout = 5 * time.Second
+	// pingAfter is how long a connection of the pool may have been idle to be used without a question, pingTimeout how long the answer may take.
+	pingAfter   = time.Second
+	pingTimeout = 2 * time.Second
+)
+
+// dialer makes connections whose death is noticed.
+func dialer() *net.Dialer {
+	return &net.Dialer{
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveCount},
+		Control:         limitUnacknowledged,
+	}
+}
+
+// liveness looks at connections of a pool before they are used. One that died in silence is rarely alone: all that were opened before the
+// discovery are given up at once, or every one of them would cost somebody the same wait.
+type liveness struct {
+	pool   *pgxpool.Pool
+	doubts atomic.Int64 // when a silent connection was found last, in ns since begun
+	begun  time.Time
+}
+
+// birthKey is where a connection keeps when it was opened, in ns since liveness.begun.
+const birthKey = "queen.opened"
+
+func newLiveness() *liveness { return &liveness{begun: time.Now()} }
+
+// opened notes when a connection was opened.
+func (l *liveness) opened(conn *pgx.Conn) {
+	conn.PgConn().CustomData()[birthKey] = int64(time.Since(l.begun))
+}
+
+// shouldPing returns true for a connection that is dead, which the ping then finds out at once.
+func (l *liveness) shouldPing(ctx context.Context, p pgxpool.ShouldPingParams) bool {
+	if p.IdleDuration <= pingAfter {
+		return false
+	}
+	asking, cancel := context.WithTimeout(ctx, pingTimeout)
+	err := p.Conn.Ping(asking)
+	silent := asking.Err() != nil && ctx.Err() == nil
+	cancel()
+	if err == nil || ctx.Err() != nil {
+		return false // alive, or nobody waits for it any more: what a cancelled ping leaves behind is closed
+	}
+	closeSession(p.Conn)
+	birth, _ := p.Conn.PgConn().CustomData()[birthKey].(int64)
+	if last := l.doubts.Load(); silent && birth > last && l.doubts.CompareAndSwap(last, int64(time.Since(l.begun))) {
+		l.pool.Reset()
+	}
+	return true
+}
