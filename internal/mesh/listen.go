@@ -23,6 +23,7 @@ func (m *Mesh) listen(ctx context.Context) {
 		err := m.hear(ctx)
 		m.listening.Store(false)
 		m.heardSelf.Store(false)
+		m.suspect.Store(true)
 		if ctx.Err() != nil {
 			return
 		}

@@ -29,6 +29,7 @@ type Transport interface {
 	Listen(ctx context.Context) (Session, error)
 	// Send sends payloads and returns how full the queue of notifications is, from 0 to 1.
 	Send(ctx context.Context, payloads []string) (usage float64, err error)
+	// Close ends the sending session; the next Send opens another. It is called where Send is.
 	Close()
 }
 
@@ -98,6 +99,7 @@ type Mesh struct {
 	listening atomic.Bool  // the session that hears is open
 	unheard   atomic.Int64 // when the oldest heartbeat was sent that did not come back, in ns since begun; 0 is none
 	heardSelf atomic.Bool  // a heartbeat of ours came back over the session that is open
+	suspect   atomic.Bool  // the session that hears broke since the last flush: the one that sends may be no better
 	count     counters
 }
 

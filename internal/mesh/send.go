@@ -69,6 +69,9 @@ func (m *Mesh) flush(ctx context.Context, p *pacing, beat bool) (left bool) {
 	if beat && m.listening.Load() {
 		m.unheard.CompareAndSwap(0, int64(now.Sub(m.begun))+1)
 	}
+	if m.suspect.Swap(false) {
+		m.transport.Close()
+	}
 	usage, err := m.transport.Send(ctx, payloads)
 	p.flushed = time.Now()
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	unacknowledgedTimeout = 5 * time.Second
 	// pingAfter is how long a connection of the pool may have been idle to be used without a question, pingTimeout how long the answer may take.
 	pingAfter   = time.Second
-	pingTimeout = 2 * time.Second
+	pingTimeout = 1500 * time.Millisecond
 )
 
 // dialer makes connections whose death is noticed.
@@ -56,13 +56,16 @@ func (l *liveness) shouldPing(ctx context.Context, p pgxpool.ShouldPingParams) b
 	if p.IdleDuration <= pingAfter {
 		return false
 	}
-	asking, cancel := context.WithTimeout(ctx, pingTimeout)
-	err := p.Conn.Ping(asking)
-	silent := asking.Err() != nil && ctx.Err() == nil
-	cancel()
-	if err == nil || ctx.Err() != nil {
-		return false // alive, or nobody waits for it any more: what a cancelled ping leaves behind is closed
+	// A deadline of the socket and not of a context: nothing runs that the server could be asked to cancel.
+	line := p.Conn.PgConn().Conn()
+	began := time.Now()
+	_ = line.SetDeadline(began.Add(pingTimeout)) // of a closed one; the ping tells
+	err := p.Conn.Ping(context.WithoutCancel(ctx))
+	if err == nil {
+		_ = line.SetDeadline(time.Time{})
+		return false
 	}
+	silent := time.Since(began) >= pingTimeout
 	closeSession(p.Conn)
 	birth, _ := p.Conn.PgConn().CustomData()[birthKey].(int64)
 	if last := l.doubts.Load(); silent && birth > last && l.doubts.CompareAndSwap(last, int64(time.Since(l.begun))) {

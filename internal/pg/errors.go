@@ -97,6 +97,9 @@ func classify(ctx, statement context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
+	if cause := context.Cause(statement); errors.Is(cause, ErrUnavailable) {
+		return fmt.Errorf("%w: %w", cause, err) // the lookout gave it up
+	}
 	if serverErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		kind := kindOf(serverErr.Code)
 		if strings.Contains(serverErr.Message, "unsupported startup parameter") {

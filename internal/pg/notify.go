@@ -14,10 +14,10 @@ import (
 // back-off of whoever reconnects that stays below five seconds.
 const (
 	// listenIdle is how long a listening session may be silent before it has to prove that it lives.
-	listenIdle = 1500 * time.Millisecond
+	listenIdle = time.Second
 	listenPing = 1500 * time.Millisecond
 	// notifyTimeout bounds connecting, and one call, of the notifying session.
-	notifyTimeout = 3 * time.Second
+	notifyTimeout = 2 * time.Second
 )
 
 // A Notification is one message that a listener heard.

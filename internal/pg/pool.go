@@ -28,6 +28,7 @@ const (
 type DB struct {
 	pool    *pgxpool.Pool
 	options Options
+	lookout *lookout
 
 	waiting  atomic.Int64
 	failures atomic.Int64
@@ -61,7 +62,9 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 		return nil, fmt.Errorf("database pool: %w", err)
 	}
 	alive.pool = pool
-	return &DB{pool: pool, options: o}, nil
+	db := &DB{pool: pool, options: o}
+	db.lookout = newLookout(db)
+	return db, nil
 }
 
 // connConfig returns the configuration of every session of the pool. The settings travel in the start-up packet and cost no
@@ -135,7 +138,10 @@ func checkServerVersion(version string) error {
 }
 
 // Close waits for the calls in progress and closes every connection. Later calls return ErrUnavailable.
-func (db *DB) Close() { db.pool.Close() }
+func (db *DB) Close() {
+	db.pool.Close()
+	db.lookout.close()
+}
 
 // Ping makes one round trip.
 func (db *DB) Ping(ctx context.Context) error {

@@ -64,8 +64,11 @@ func (db *DB) attempt(ctx context.Context, f func(context.Context, *pgx.Conn) er
 	}
 	// Release closes a connection that is broken or inside a transaction, also when f panics.
 	defer conn.Release()
-	statement, cancel := context.WithTimeout(ctx, db.options.StatementTimeout)
+	limited, cancel := context.WithTimeout(ctx, db.options.StatementTimeout)
 	defer cancel()
+	statement, giveUp := context.WithCancelCause(limited)
+	defer giveUp(nil)
+	defer db.lookout.watch(conn.Conn().PgConn().PID(), giveUp)()
 	return classify(ctx, statement, f(statement, conn.Conn()))
 }
 
