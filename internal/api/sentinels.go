@@ -34,6 +34,7 @@ var sentinels = []sentinel{
 	{"pg.ErrVanished", pg.ErrVanished, codeVanished},
 	{"pg.ErrServerTooOld", pg.ErrServerTooOld, codeDatabaseUnavailable},
 	{"pg.ErrNewerSchema", pg.ErrNewerSchema, codeDatabaseUnavailable},
+	{"pg.ErrUnannouncedPooler", pg.ErrUnannouncedPooler, codeDatabaseUnavailable},
 	{"pg.ErrMalformedAnswer", pg.ErrMalformedAnswer, codeInternal},
 	{"pg.ErrLeadershipLost", pg.ErrLeadershipLost, codeDatabaseUnavailable}, // of background work; no request meets it
 	{"push.ErrStopped", push.ErrStopped, codeStopping},

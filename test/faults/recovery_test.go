@@ -260,7 +260,7 @@ func TestListeningSessionComesBack(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, true)
 	for _, fault := range []struct {
-		name  string
+		name   string
 		strike func()
 	}{
 		{"silence", s.listen.Lose},
