@@ -39,6 +39,7 @@ func (b *Broker) newNeighbours(db *pg.DB, pusher *push.Pusher, popper *pop.Serve
 		Instance: self.Instance, ServerID: self.ID, Version: self.Version, Address: b.reachableAt, DefaultTenant: pg.DefaultTenant, Log: b.log,
 		Receiver: mesh.Receiver{
 			Messages:     gates.WakeRemote,
+			Released:     gates.ReleasedRemote,
 			QueueChanged: n.forgetQueue,
 			GroupChanged: n.forgetGroup,
 			Flags:        flags.Refresh,
@@ -53,7 +54,7 @@ func (b *Broker) newNeighbours(db *pg.DB, pusher *push.Pusher, popper *pop.Serve
 		},
 	}, mesh.OverDatabase(db))
 	n.registration.Others = func(others int) { n.mesh.OthersRegistered(others > 0) }
-	gates.Tell(n.mesh.Available)
+	gates.Tell(n.mesh.Available, n.mesh.Released)
 	return n
 }
 

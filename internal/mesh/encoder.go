@@ -47,7 +47,7 @@ func (e *encoder) add(key queueKey, group string, partitions []string) {
 			taken++
 		}
 		if taken == 0 {
-			e.flush() // an empty payload has room for any name: at most 255 characters of at most 12 bytes, twice
+			e.flush() // an empty payload has room for any name: at most 255 characters of at most 4 bytes, three times
 			continue
 		}
 		e.put(append(entry, itemEnd...), taken)

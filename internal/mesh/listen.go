@@ -116,6 +116,12 @@ func (m *Mesh) follow(p payload, now time.Time) {
 				m.due.somewhere(queueKey{m.tenant(it), it.Queue})
 			}
 		}
+	case kindReleased:
+		for _, it := range p.Items {
+			for _, partition := range it.Partitions {
+				m.cfg.Receiver.Released(m.tenant(it), it.Queue, partition, it.Group)
+			}
+		}
 	case kindQueue:
 		for _, it := range p.Items {
 			m.cfg.Receiver.QueueChanged(m.tenant(it), it.Queue)

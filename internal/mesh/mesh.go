@@ -33,11 +33,13 @@ type Transport interface {
 	Close()
 }
 
-// A Receiver is what hints of other brokers do. All fields are required. The first three must not block; calls come one at a time, except
+// A Receiver is what hints of other brokers do. All fields are required. The first four must not block; calls come one at a time, except
 // that Flags and Missed may run beside the others.
 type Receiver struct {
 	// Messages tells that a partition has messages, or with partition "" that some partition of the queue has.
 	Messages func(tenant uuid.UUID, queue, partition string)
+	// Released tells that the lease of a group on a partition ended before its time, so that its messages can be claimed again.
+	Released func(tenant uuid.UUID, queue, partition, group string)
 	// QueueChanged tells that a queue was configured or deleted.
 	QueueChanged func(tenant uuid.UUID, queue string)
 	// GroupChanged tells that a group was moved or deleted; "" is every queue, and every group.
@@ -124,6 +126,13 @@ func New(cfg Config, transport Transport) *Mesh {
 func (m *Mesh) Available(tenant uuid.UUID, queue, partition string) {
 	if m.hasPeers() {
 		m.outbox.available(queueKey{tenant, queue}, partition)
+	}
+}
+
+// Released tells the others that the lease of a group on a partition ended before its time. Nothing is kept while there is nobody to tell.
+func (m *Mesh) Released(tenant uuid.UUID, queue, partition, group string) {
+	if m.hasPeers() {
+		m.outbox.leaseEnded(queueKey{tenant, queue}, partition, group)
 	}
 }
 

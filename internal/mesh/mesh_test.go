@@ -143,6 +143,9 @@ func join(ctx context.Context, a *air, id string, running *sync.WaitGroup) *memb
 			Messages: func(tenant uuid.UUID, queue, partition string) {
 				m.note("messages %d %s/%s", tenant[15], queue, partition)
 			},
+			Released: func(tenant uuid.UUID, queue, partition, group string) {
+				m.note("released %d %s/%s by %s", tenant[15], queue, partition, group)
+			},
 			QueueChanged: func(tenant uuid.UUID, queue string) { m.note("queue %d %s", tenant[15], queue) },
 			GroupChanged: func(tenant uuid.UUID, queue, group string) { m.note("group %d %s/%s", tenant[15], queue, group) },
 			Flags:        func(context.Context) error { m.note("flags"); return nil },
@@ -178,6 +181,7 @@ func TestHintsReachTheOtherBrokerOnce(t *testing.T) {
 			here.Available(defaultTenant, "q", "p")
 			here.Available(otherTenant, "q", "")
 		}
+		here.Released(otherTenant, "q", "p", "g")
 		here.QueueChanged(defaultTenant, "q")
 		here.QueueChanged(defaultTenant, "old")
 		here.GroupChanged(otherTenant, "", "g")
@@ -185,7 +189,7 @@ func TestHintsReachTheOtherBrokerOnce(t *testing.T) {
 		time.Sleep(flushInterval * 2)
 		synctest.Wait()
 		require.ElementsMatch(t, []string{
-			"messages 1 q/p", "messages 2 q/", "queue 1 q", "queue 1 old", "group 2 /g", "flags",
+			"messages 1 q/p", "messages 2 q/", "released 2 q/p by g", "queue 1 q", "queue 1 old", "group 2 /g", "flags",
 		}, there.told())
 		require.Less(t, time.Since(began), 20*time.Millisecond)
 		require.Empty(t, here.told(), "nobody follows his own hints")

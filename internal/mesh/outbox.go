@@ -14,6 +14,8 @@ const (
 	maxGathered = 200_000
 	// maxPayloads is how many payloads of partitions one flush may send; queues stand for them when it would be more.
 	maxPayloads = 8
+	// maxReleased is how many ended leases the outbox remembers. Those beyond are dropped: others look at leased partitions once a second.
+	maxReleased = 10_000
 	// maxChanges bounds the changes of queues and groups between two flushes. Those beyond are dropped: reconciliation heals them.
 	maxChanges = 10_000
 )
@@ -30,6 +32,12 @@ type change struct {
 	group string
 }
 
+// A groupKey is a group of a queue.
+type groupKey struct {
+	queueKey
+	group string
+}
+
 // dirty is what has messages in a queue.
 type dirty struct {
 	partitions map[string]struct{}
@@ -43,13 +51,15 @@ type outbox struct {
 	mu       sync.Mutex
 	queues   map[queueKey]*dirty
 	gathered int
+	released map[groupKey]map[string]struct{} // partitions
+	ended    int                              // partitions in released
 	changes  map[change]struct{}
 	flags    bool
 	lost     uint64
 }
 
 func newOutbox() *outbox {
-	return &outbox{filled: make(chan struct{}, 1), queues: make(map[queueKey]*dirty), changes: make(map[change]struct{})}
+	return &outbox{filled: make(chan struct{}, 1), queues: make(map[queueKey]*dirty), released: make(map[groupKey]map[string]struct{}), changes: make(map[change]struct{})}
 }
 
 func (o *outbox) signal() {
@@ -87,6 +97,29 @@ func (o *outbox) available(key queueKey, partition string) {
 	o.signal()
 }
 
+// leaseEnded notes the end of a lease.
+func (o *outbox) leaseEnded(key queueKey, partition, group string) {
+	if !isName(key.queue) || !isName(group) {
+		return
+	}
+	if !isName(partition) {
+		o.available(key, "")
+		return
+	}
+	o.mu.Lock()
+	if o.ended < maxReleased {
+		of := groupKey{key, group}
+		if o.released[of] == nil {
+			o.released[of] = make(map[string]struct{})
+		}
+		before := len(o.released[of])
+		o.released[of][partition] = struct{}{}
+		o.ended += len(o.released[of]) - before
+	}
+	o.mu.Unlock()
+	o.signal()
+}
+
 func (o *outbox) changed(c change) {
 	o.mu.Lock()
 	if len(o.changes) < maxChanges && isName(c.key.queue) && isName(c.group) {
@@ -107,9 +140,10 @@ func (o *outbox) flagsTurned() {
 
 // contents is what gathered between two flushes.
 type contents struct {
-	queues  map[queueKey]*dirty
-	changes []change
-	flags   bool
+	queues   map[queueKey]*dirty
+	released map[groupKey]map[string]struct{}
+	changes  []change
+	flags    bool
 }
 
 // take empties the outbox of changes and, unless they must wait, of messages. left tells that some are left.
@@ -120,9 +154,10 @@ func (o *outbox) take(messages bool) (c contents, left bool) {
 	o.flags = false
 	clear(o.changes)
 	if !messages {
-		return c, len(o.queues) > 0
+		return c, len(o.queues) > 0 || len(o.released) > 0
 	}
-	c.queues = o.queues
+	c.queues, c.released = o.queues, o.released
+	o.released, o.ended = make(map[groupKey]map[string]struct{}), 0
 	o.queues, o.gathered = make(map[queueKey]*dirty, min(len(o.queues), 1024)), 0
 	return c, false
 }
@@ -154,12 +189,33 @@ func (c contents) encode(s sender) (payloads []string, weight int, partial bool)
 		more, w := e.payloads()
 		payloads, weight = append(payloads, more...), weight+w
 	}
+	ended := c.encodeReleased(s)
+	more, w := ended.payloads()
+	payloads, weight = append(payloads, more...), weight+w
 	e := c.encodeMessages(s, true)
-	if partial = e.overflows(); partial {
+	if partial = e.overflows() || ended.overflows(); partial {
 		e = c.encodeMessages(s, false)
 	}
-	more, w := e.payloads()
+	more, w = e.payloads()
 	return append(payloads, more...), weight + w, partial
+}
+
+// encodeReleased names the leases that ended. When these are too many, their queues have messages somewhere instead.
+func (c *contents) encodeReleased(s sender) *encoder {
+	e := s.newEncoder(kindReleased, maxPayloads)
+	for of, partitions := range c.released {
+		e.add(of.queueKey, of.group, slices.Collect(maps.Keys(partitions)))
+	}
+	if !e.overflows() {
+		return e
+	}
+	if c.queues == nil {
+		c.queues = make(map[queueKey]*dirty)
+	}
+	for of := range c.released {
+		c.queues[of.queueKey] = &dirty{somewhere: true}
+	}
+	return e
 }
 
 // encodeMessages names the queues, in random order so that none is always among those that do not fit, with or without partitions.

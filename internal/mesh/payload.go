@@ -24,6 +24,7 @@ type kind string
 
 const (
 	kindMessages kind = "m" // messages became available in partitions, or somewhere in queues
+	kindReleased kind = "r" // leases of groups on partitions ended before their time
 	kindQueue    kind = "q" // queues were configured or deleted
 	kindGroup    kind = "g" // groups were moved or deleted
 	kindFlags    kind = "f" // a maintenance switch was turned
@@ -49,7 +50,7 @@ type item struct {
 	Tenant *uuid.UUID `json:"t,omitempty"` // nil is the default tenant
 	Queue  string     `json:"q"`           // "" is every queue of the tenant, for groups
 	Group  string     `json:"g,omitempty"` // "" is every group
-	// Partitions are those that have messages. None: somewhere in the queue.
+	// Partitions are those that have messages, or whose lease ended. None: somewhere in the queue.
 	Partitions []string `json:"p,omitempty"`
 }
 
@@ -65,7 +66,7 @@ func decode(text string) (payload, error) {
 		return payload{}, errMalformed
 	}
 	switch p.Kind {
-	case kindMessages, kindQueue, kindGroup, kindFlags, kindAlive:
+	case kindMessages, kindReleased, kindQueue, kindGroup, kindFlags, kindAlive:
 	default:
 		return payload{}, errMalformed
 	}

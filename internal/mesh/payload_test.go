@@ -66,10 +66,11 @@ func TestPayloadsSayWhatGathered(t *testing.T) {
 		o := newOutbox()
 		want := map[string]bool{}
 		somewhere := map[queueKey]bool{}
+		queues := map[string]string{} // of the leases that ended
 		names := nameGenerator()
 		for range rapid.IntRange(0, 60).Draw(t, "events") {
 			key := queueKey{rapid.SampledFrom([]uuid.UUID{defaultTenant, otherTenant}).Draw(t, "tenant"), names.Draw(t, "queue")}
-			switch rapid.IntRange(0, 5).Draw(t, "event") {
+			switch rapid.IntRange(0, 6).Draw(t, "event") {
 			case 0:
 				o.flagsTurned()
 				want["f"] = true
@@ -81,6 +82,14 @@ func TestPayloadsSayWhatGathered(t *testing.T) {
 				o.changed(change{kind: kindGroup, key: key, group: group})
 				want[fmt.Sprintf("g %s %q %q", key.tenant, key.queue, group)] = true
 			case 3:
+				group := names.Draw(t, "group")
+				for range rapid.IntRange(1, 20).Draw(t, "count") {
+					partition := names.Draw(t, "partition")
+					o.leaseEnded(key, partition, group)
+					what := fmt.Sprintf("%s %q %q %q", key.tenant, key.queue, group, partition)
+					want["r "+what], queues[what] = true, fmt.Sprintf("%s %q", key.tenant, key.queue)
+				}
+			case 4:
 				somewhere[key] = true
 				o.available(key, "")
 			default:
@@ -111,6 +120,10 @@ func TestPayloadsSayWhatGathered(t *testing.T) {
 		for what := range want {
 			if !said[what] {
 				require.True(t, partial)
+				if queue, found := strings.CutPrefix(what, "r "); found {
+					require.Contains(t, said, "m "+queues[queue]+` ""`, what)
+					continue
+				}
 				require.True(t, said[what[:strings.LastIndex(what, ` "`)]], what)
 			}
 		}
@@ -118,6 +131,23 @@ func TestPayloadsSayWhatGathered(t *testing.T) {
 		none, _, _ := rest.encode(testSender())
 		require.Empty(t, none)
 	})
+}
+
+func TestQueuesStandForTooManyEndedLeases(t *testing.T) {
+	t.Parallel()
+	o := newOutbox()
+	for i := range 2 * maxReleased {
+		o.leaseEnded(queueKey{defaultTenant, "many"}, fmt.Sprintf("a partition with a long name %d", i), "g")
+	}
+	o.leaseEnded(queueKey{otherTenant, "few"}, strings.Repeat("p", maxName+1), "g")
+	c, _ := o.take(true)
+	require.LessOrEqual(t, len(c.released[groupKey{queueKey{defaultTenant, "many"}, "g"}]), maxReleased)
+	payloads, weight, partial := c.encode(testSender())
+	require.True(t, partial)
+	said, weighed := read(t, payloads)
+	require.Equal(t, weighed, weight)
+	require.Contains(t, said, fmt.Sprintf("m %s %q %q", defaultTenant, "many", ""))
+	require.Contains(t, said, fmt.Sprintf("m %s %q %q", otherTenant, "few", ""), "a name that is no queue's is not told")
 }
 
 func TestQueuesStandForPartitionsThatNeedTooManyPayloads(t *testing.T) {

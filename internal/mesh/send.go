@@ -58,6 +58,9 @@ func (m *Mesh) flush(ctx context.Context, p *pacing, beat bool) (left bool) {
 		m.count.suppressed.Add(uint64(len(c.queues)))
 		c.queues = nil
 	}
+	if p.muted {
+		c.released = nil
+	}
 	payloads, weight, partial := c.encode(m.sender)
 	if beat {
 		payloads = append(payloads, m.sender.heartbeat(m.cfg.Version, m.cfg.Address(), now.Sub(m.begun).Milliseconds()))

@@ -21,6 +21,8 @@ const maxHints = 64
 type Gates struct {
 	hot  *HotList // nil when the database finds the partitions
 	tell func(tenant uuid.UUID, queue, partition string)
+	// tellEnd is told of leases that ended before their time.
+	tellEnd func(tenant uuid.UUID, queue, partition, group string)
 	// postponed counts the releases that are yet to come.
 	postponed atomic.Int64
 
@@ -40,14 +42,17 @@ type queueKey struct {
 // New returns an empty set of gates without a hot list.
 func New() *Gates {
 	return &Gates{
-		tell:   func(uuid.UUID, string, string) {},
-		queues: make(map[queueKey]*gate), discovery: make(map[uuid.UUID]*gate),
+		tell:    func(uuid.UUID, string, string) {},
+		tellEnd: func(uuid.UUID, string, string, string) {},
+		queues:  make(map[queueKey]*gate), discovery: make(map[uuid.UUID]*gate),
 	}
 }
 
-// Tell makes f hear of every partition in which this broker made messages available, for the other brokers. f must not block. Call it
-// before the gates are in use.
-func (g *Gates) Tell(f func(tenant uuid.UUID, queue, partition string)) { g.tell = f }
+// Tell makes available hear of every partition in which this broker made messages available, and ended of every lease of a group that
+// ended before its time, for the other brokers. Neither may block. Call it before the gates are in use.
+func (g *Gates) Tell(available func(tenant uuid.UUID, queue, partition string), ended func(tenant uuid.UUID, queue, partition, group string)) {
+	g.tell, g.tellEnd = available, ended
+}
 
 // NewHot returns an empty set of gates that keeps a hot list for queue pops.
 func NewHot(list *HotList) *Gates {
@@ -98,8 +103,17 @@ func (g *Gates) Released(tenant uuid.UUID, queue, partition, group string, cover
 	// What was given back is as good as new to the others. After a covered batch there may be more too, but telling so for every ack
 	// would cost more than their looking again by themselves.
 	if !covered {
-		g.tell(tenant, queue, partition)
+		g.tellEnd(tenant, queue, partition, group)
 	}
+}
+
+// ReleasedRemote is Released, not covered, for what ended through another broker. A partition that the hot list leaves alone because its
+// lease is held is looked at: a mark, which any push brings, would not do that.
+func (g *Gates) ReleasedRemote(tenant uuid.UUID, queue, partition, group string) {
+	if g.hot != nil {
+		g.hot.release(queueKey{tenant, queue}, partition, group)
+	}
+	g.open(tenant, queue, partition)
 }
 
 // Postponed tells that a lease of (partition, group) ended and that its messages cannot be claimed before delay has passed, counted from

@@ -216,7 +216,10 @@ func TestPostponedWakesAtTheEndOfTheDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gates := New()
 		var told int
-		gates.Tell(func(uuid.UUID, string, string) { told++ })
+		gates.Tell(func(uuid.UUID, string, string) { t.Error("nothing was pushed") }, func(_ uuid.UUID, queue, partition, group string) {
+			require.Equal(t, "orders/eu/g", queue+"/"+partition+"/"+group)
+			told++
+		})
 		waiter := gates.Subscribe(tenant, "orders")
 		defer waiter.Release()
 		opened, _ := waiter.Arm()

@@ -198,6 +198,24 @@ func (l *HotList) promote(key queueKey, partition, group string, covered bool) {
 	}
 }
 
+// release follows the end of a lease of (partition, group) through another broker. Unlike promote it knows nothing of the partition, which
+// may never have been named here.
+func (l *HotList) release(key queueKey, partition, group string) {
+	t := l.table(key)
+	if t == nil {
+		return
+	}
+	r := t.find(group)
+	if r == nil {
+		return
+	}
+	index := t.intern(partition)
+	marked := r.mark(index, 0, l.now())
+	if promoted := r.promote(index, false); marked || promoted {
+		r.crowd.wake()
+	}
+}
+
 // overtake follows a claim of (partition, group) that did not go through the list.
 func (l *HotList) overtake(key queueKey, partition, group string) {
 	t := l.table(key)
