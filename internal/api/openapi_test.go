@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -94,6 +95,36 @@ func (c *conformance) check(t *testing.T, method, path string, answer exchange) 
 	require.NoError(t, json.Unmarshal([]byte(answer.body), &value), "%s %s: %s", method, path, answer.body)
 	require.NoError(t, content.Schema.Value.VisitJSON(value, openapi3.EnableJSONSchema2020(), openapi3.EnableFormatValidation()),
 		"%s %s: %s", method, path, answer.body)
+	if answer.status < 400 { // error bodies may carry more than the description says
+		assert.Empty(t, undescribed("", content.Schema.Value, value), "%s %s: what /openapi.json does not describe", method, path)
+	}
+}
+
+// undescribed lists the members of an answer that its schema does not name.
+func undescribed(at string, schema *openapi3.Schema, value any) (names []string) {
+	switch value := value.(type) {
+	case map[string]any:
+		if schema.AdditionalProperties.Schema != nil || len(schema.Properties) == 0 {
+			return nil // any names, or any value
+		}
+		for name, member := range value {
+			described := schema.Properties[name]
+			if described == nil {
+				names = append(names, at+"."+name)
+				continue
+			}
+			names = append(names, undescribed(at+"."+name, described.Value, member)...)
+		}
+	case []any:
+		if schema.Items == nil {
+			return nil
+		}
+		for _, element := range value {
+			names = append(names, undescribed(at+"[]", schema.Items.Value, element)...)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // unseen lists the routes whose success was never checked.

@@ -12,7 +12,7 @@ const (
 	shapeAckBatch    shape = `{"consumerGroup?":"string|null","acknowledgments|null?":[{"transactionId":"string","partitionId":"string","status?":"string|null","error?":"string|null","leaseId?":"string|null","delayMs?":"int|null"}]}`
 	shapeAcked       shape = `[{"index":"int","transactionId":"string","success":"bool","error":"string|null","leaseReleased":"bool","dlq":"bool","noop":"bool","queueName":"string|null","partitionName":"string|null"}]`
 	shapeTransaction shape = `{"operations":[{"type":"string"}],"requiredLeases|null?":["string"]}`
-	shapeTransacted  shape = `{"transactionId":"uuid","success":"bool","error?":"string","code?":"string","results":[{"index":"int","type":"string","success":"bool","transactionId":"string"}]}`
+	shapeTransacted  shape = `{"transactionId":"uuid","success":"bool","error?":"string","code?":"string","results":[{"index":"int","type":"string","success":"bool","transactionId":"string","messageId?":"uuid","queueName?":"string","error?":"string|null","dlq?":"bool"}]}`
 	shapeExtend      shape = `{"seconds?":"number|null"}`
 	shapeExtended    shape = `{"leaseId":"string","success":"bool","renewed":"int","newExpiresAt":"time|null","expiresAt":"time|null","lease_expires_at":"time|null"}`
 
@@ -26,8 +26,9 @@ const (
 	shapeQueues  shape = `{"queues":[{"id":"uuid","name":"string","namespace":"string|null","task":"string|null","createdAt":"time","partitions":"int","partitionCount":"int","retainedBytes":"int",
 		"priority":"int","leaseTime":"int","retryLimit":"int","maxSize":"int","encryptionEnabled":"bool","segments":{"segments":"int","messages":"int"},
 		"messages":{"total":"int","pending":"int","processing":"int"}}]}`
-	shapeCounters       = `{"total":"int","pending":"int","processing":"int","completed":"int","failed":"int|null","deadLetter":"int"}`
-	shapeQueue    shape = `{"id":"uuid","name":"string","namespace":"string|null","task":"string|null","createdAt":"time",
+	shapeCounters          = `{"total":"int","pending":"int","processing":"int","completed":"int","failed":"int|null","deadLetter":"int"}`
+	shapeQueueConfig       = `{"leaseTime":"int","retryLimit":"int","retryDelay":"int","ttl":"int","maxQueueSize":"int","deadLetterQueue":"bool"}`
+	shapeQueue       shape = `{"id":"uuid","name":"string","namespace":"string|null","task":"string|null","priority":"int","createdAt":"time","config":` + shapeQueueConfig + `,
 		"partitions":[{"id":"uuid","name":"string","createdAt":"time","stats":` + shapeCounters + `,"oldestMessage":"time|null","newestMessage":"time|null"}],
 		"partitionCount":"int","nextCursor":"string|null","totals":` + shapeCounters + `,"retainedBytes":"int","segments":{"segments":"int","messages":"int"},"options":` + shapeOptionValues + `,
 		"maxSize":"int","queueDepth":"int","remainingCapacity":"int|null"}`
@@ -54,8 +55,8 @@ const (
 	shapeSubscribed      shape = `{"success":"bool","consumerGroup":"string","newTimestamp":"string","rowsUpdated":"int"}`
 	shapeSeek            shape = `{"toEnd?":"bool|null","timestamp?":"string|null","offset?":"int|null","dryRun?":"bool|null"}`
 	shapeSeekPreview           = `"dryRun?":"bool","partitionsMoved?":"int","again?":"int","skipped?":"int","pending?":"int","leases?":"int"`
-	shapeSoughtGroup     shape = `{"success":"bool","consumerGroup":"string","queueName":"string","seekToEnd":"bool","targetTimestamp":"time|null","partitionsUpdated":"int",` + shapeSeekPreview + `}`
-	shapeSoughtPartition shape = `{"success":"bool","consumerGroup":"string","queueName":"string","partitionName":"string","seekToEnd":"bool","targetTimestamp":"time|null","updated":"bool",` + shapeSeekPreview + `}`
+	shapeSoughtGroup     shape = `{"success":"bool","consumerGroup":"string","queueName":"string","seekToEnd":"bool","targetTimestamp":"time|null","targetOffset?":"int","partitionName?":"string|null","partitionsUpdated":"int","updated?":"bool",` + shapeSeekPreview + `}`
+	shapeSoughtPartition shape = `{"success":"bool","consumerGroup":"string","queueName":"string","partitionName":"string","seekToEnd":"bool","targetTimestamp":"time|null","targetOffset?":"int","partitionsUpdated?":"int","updated":"bool",` + shapeSeekPreview + `}`
 	shapeDeletedGroup    shape = `{"success":"bool","consumerGroup":"string","queueName?":"string","deletedPartitions":"int","metadataDeleted":"bool"}`
 
 	shapeMode           = `{"hasQueueMode":"bool","busGroupsCount":"int","type":"string"}`
@@ -78,7 +79,7 @@ const (
 		"pagination":` + shapePagination + `,"total":"int","nextCursor":"string|null"}`
 	shapeDeletedDeadLetters shape = `{"success":"bool","deleted":"int","queue":"string","consumerGroup":"string|null"}`
 	shapeCount              shape = `{"count":"int"}`
-	shapeErrorShapes        shape = `{"groups":[{"shape":"string","sample":"string","count":"int","queues":["string"],"firstFailedAt":"time","lastFailedAt":"time"}],"total":"int"}`
+	shapeErrorShapes        shape = `{"groups":[{"shape":"string","sample":"string","count":"int","queues":["string"],"firstFailedAt":"time","lastFailedAt":"time"}],"shapes":"int","total":"int"}`
 	shapeDestination        shape = `{"queue?":"string|null","partition?":"string|null"}`
 	shapeReplayed           shape = `{"success":"bool","queue":"string","partition":"string","replayedAs":{"index":"int","message_id":"uuid","transaction_id":"string","queueName":"string","status":"string"},
 		"dlqRowRemoved":"bool","result":"string","consumerGroup":"string","dlqId":"uuid","originalTransactionId":"string"}`
@@ -97,10 +98,10 @@ const (
 	shapeTraceNames shape = `{"trace_names":[{"trace_name":"string","trace_count":"int","message_count":"int","last_seen":"time"}],"total":"int","pagination":` + shapePagination + `}`
 
 	shapeLeases shape = `{"leases":[{"queue":"string","partition":"string","partitionId":"uuid","consumerGroup":"string","leaseId":"string","acquiredAt":"time|null","leaseExpiresAt":"time",
-		"secondsRemaining":"number","heldSeconds":"number|null","messageCount":"int","batchRetryCount":"int","attemptCount":"int"}],"total":"int","pagination":` + shapePagination + `}`
+		"secondsRemaining":"number","heldSeconds":"number|null","messageCount":"int","batchRetryCount":"int","attemptCount":"int"}],"total":"int","abandoned":"int","pagination":` + shapePagination + `}`
 	shapeUtilization shape = `{"queues":[{"queue":"string","totalPartitions":"int","leasedPartitions":"int","utilizationPct":"number|null"}]}`
 	shapeRelease     shape = `{"partitionId":"string","consumerGroup?":"string|null","leaseId?":"string|null"}`
-	shapeReleased    shape = `{"released":"bool","partitionId":"uuid","consumerGroup":"string","leaseId":"string|null"}`
+	shapeReleased    shape = `{"released":"bool","partitionId":"uuid","consumerGroup":"string","leaseId":"string|null","queue":"string|null","partition":"string|null"}`
 
 	shapeRange        = `"timeRange":{"from":"time","to":"time"},"bucketMinutes":"int"`
 	shapeStatus shape = `{` + shapeRange + `,"pointCount":"int","throughput":[{"timestamp":"time","ingested":"int","processed":"int","popMessages":"int","ingestedPerSecond":"number",
@@ -117,7 +118,7 @@ const (
 	shapeQueueStatuses shape = `{"queues":[{"id":"uuid","name":"string","namespace":"string|null","task":"string|null","createdAt":"time","partitions":"int",
 		"messages":{"total":"int","pending":"int","processing":"int","completed":"int","deadLetter":"int"}}],"pagination":` + shapePagination + `}`
 	shapeQueueStatus shape = `{"queue":{"id":"uuid","name":"string","namespace":"string|null","task":"string|null","priority":"int","createdAt":"time",
-		"config":{"leaseTime":"int","retryLimit":"int","retryDelay":"int","ttl":"int","maxQueueSize":"int","deadLetterQueue":"bool"}},
+		"config":` + shapeQueueConfig + `},
 		"partitions":[{"id":"uuid","name":"string","createdAt":"time","messages":` + shapeCounters + `,"stats":` + shapeCounters + `,
 		"pending":"int","processing":"int","completed":"int","dlq":"int","cursor":{"totalConsumed":"int","batchesConsumed":"int"},
 		"lastActivity":"time|null","oldestMessage":"time|null","newestMessage":"time|null"}],"partitionCount":"int","nextCursor":"string|null",
@@ -134,10 +135,11 @@ const (
 	shapeDeletions           = `"retentionMsgs":"int","completedRetentionMsgs":"int","evictionMsgs":"int","purgeMsgs":"int","totalMsgs":"int","eventCount":"int"`
 	shapeRetention     shape = `{` + shapeRange + `,"series":[{"bucket":"time",` + shapeDeletions + `}],"totals":{` + shapeDeletions + `}}`
 	shapeGauge               = `{"avg":"number|null","min":"number|null","max":"number|null","last":"number|null"}`
+	shapeThreads             = `{"pool_size":` + shapeGauge + `,"queue_size":` + shapeGauge + `}`
 	shapeSystemMetrics shape = `{"timeRange":{"from":"time","to":"time"},"replicas":[{"hostname":"string","port":"int","workerId":"string","timeSeries":[{"timestamp":"time","sampleCount":"int",
-		"metrics":{"cpu":{"user_us":` + shapeGauge + `,"system_us":` + shapeGauge + `},"memory":{"rss_bytes":` + shapeGauge + `},
+		"metrics":{"cpu":{"user_us":` + shapeGauge + `,"system_us":` + shapeGauge + `},"memory":{"rss_bytes":` + shapeGauge + `,"virtual_bytes":` + shapeGauge + `},
 		"database":{"pool_size":` + shapeGauge + `,"pool_idle":` + shapeGauge + `,"pool_active":` + shapeGauge + `},
-		"threadpool":{"db":{"queue_size":` + shapeGauge + `},"system":{"queue_size":` + shapeGauge + `}}}}]}],"replicaCount":"int","bucketMinutes":"int","pointCount":"int"}`
+		"threadpool":{"db":` + shapeThreads + `,"system":` + shapeThreads + `},"registries":{"response":` + shapeGauge + `},"shared_state":{"*":"any"}}}]}],"replicaCount":"int","bucketMinutes":"int","pointCount":"int"}`
 	shapeWorkerMetrics shape = `{` + shapeRange + `,"pointCount":"int","timeSeries":[{"timestamp":"time","pushMessages":"int","popMessages":"int","ackMessages":"int","pushRequests":"int","popRequests":"int",
 		"ackRequests":"int","jobsDone":"int","pushPerSecond":"number","popPerSecond":"number","ackPerSecond":"number","avgEventLoopLagMs":"number|null","maxEventLoopLagMs":"number|null",
 		"avgFreeSlots":"number|null","minFreeSlots":"number|null","dbConnections":"number|null","avgJobQueueSize":"number|null","maxJobQueueSize":"number|null","backoffSize":"number|null",
@@ -147,7 +149,9 @@ const (
 		"queues":[{"queueName":"string","popCount":"int","avgLagMs":"number|null","maxLagMs":"number|null"}],
 		"summary":{"totalPushMessages":"int","totalPopMessages":"int","totalAckMessages":"int","totalPushRequests":"int","totalPopRequests":"int","totalAckRequests":"int",
 		"totalDbErrors":"int","totalAckFailed":"int","totalDlq":"int","pendingMessages":"int"}}`
-	shapePostgres shape = `{"timestamp":"time","database":"string","databaseCache":{"database":"string","diskReads":"int","cacheHits":"int","cacheHitRatio":"number|null"},
+	shapePostgres shape = `{"timestamp":"time","database":"string","databaseSize":"int","oldestSnapshot|null":{"pid":"int","applicationName":"string","state":"string|null","ageSeconds":"number|null","xidAge":"int","query":"string"},
+		"lockWaits":[{"pid":"int","blockedBy":["int"],"waitEvent":"string|null","waitSeconds":"number|null","query":"string"}],
+		"vacuumRunning":[{"pid":"int","table":"string","phase":"string","scannedPercentage":"number"}],"databaseCache":{"database":"string","diskReads":"int","cacheHits":"int","cacheHitRatio":"number|null"},
 		"tableCache":[{"schema":"string","table":"string","diskReads":"int","cacheHits":"int","cacheHitRatio":"number|null"}],
 		"indexCache":[{"schema":"string","table":"string","index":"string","diskReads":"int","cacheHits":"int","cacheHitRatio":"number|null"}],
 		"cacheSummary":{"tables":{"diskReads":"int","cacheHits":"int","hitRatio":"number|null"},"indexes":{"diskReads":"int","cacheHits":"int","hitRatio":"number|null"}},
@@ -187,7 +191,7 @@ const (
 	shapeCycle      shape = `{"query_id":"uuid","partition_id":"uuid","consumer_group?":"string|null","if_state|null?":[{"key":"string","value?":"any"}],"state_ops|null?":[{"type":"string","key":"string","value?":"any"}],
 		"push_items|null?":[{"queue":"string","partition?":"string|null","payload?":"any","data?":"any","messageId?":"string|null","transactionId?":"string|null","traceId?":"string|null"}],
 		"ack|null?":{"transactionId?":"string|null","leaseId?":"string|null","status?":"string|null","count?":"int|null"},"release_lease?":"bool|null"}`
-	shapeCycled shape = `{"success":"bool","query_id":"uuid","partition_id":"uuid","queueName":"string|null","state_ops_applied":"int","push_results":[{"queue":"string","partition":"string","status":"string"}],
+	shapeCycled shape = `{"success":"bool","query_id":"uuid","partition_id":"uuid","queueName":"string|null","state_ops_applied":"int","push_results":[{"queue":"string","partition":"string","status":"string","partitionId?":"uuid|null","baseOffset?":"int|null","createdAt?":"time|null"}],
 		"ack_result|null":{"success":"bool","count":"int","lease_released":"bool","dlq":"bool"},"error?":"string"}`
 
 	shapeCluster        = `{"id":"string","slug":"string","role?":"string","tenant_slug?":"string","tenant_id?":"uuid","status?":"string","cell_slug?":"string"}`
