@@ -27,6 +27,12 @@ var mayImport = map[string][]string{
 	"cmd/queen": {"broker", "internal/config"},
 	"broker":    {"internal/...", "sql", "dashboard"},
 
+	"cmd/queenctl":          {"queen", "cmd/queenctl/..."},
+	"cmd/queenctl/output":   {},
+	"cmd/queenctl/settings": {},
+	"cmd/queenctl/manifest": {},
+	"cmd/queenctl/archive":  {},
+
 	"internal/api":    {"internal/engine/...", "internal/pg", "internal/auth", "internal/tenant"},
 	"internal/upkeep": {"internal/pg", "internal/engine/ready", "internal/engine/admission", "internal/engine/spool", "internal/engine/meter"},
 	"internal/mesh":   {"internal/pg"},
@@ -75,7 +81,7 @@ var onlyIn = []struct {
 }{
 	{"github.com/jackc/pgx/v5/...", []string{"internal/pg", "internal/testdb", "queen/pgtx", "examples/...", "bench/...", "test/..."}, "only pg talks to PostgreSQL, and who works inside a caller's transaction"},
 	{"database/sql", nil, "pg speaks to PostgreSQL through pgx"},
-	{"net/http", []string{"internal/api", "internal/auth", "broker", "queen/...", "examples/...", "bench/...", "test/..."}, "the engine knows no HTTP"},
+	{"net/http", []string{"internal/api", "internal/auth", "broker", "queen/...", "examples/...", "bench/...", "test/...", "cmd/queenctl"}, "the engine knows no HTTP"},
 	{"github.com/prometheus/...", []string{"internal/telemetry", "internal/api", "bench/...", "test/..."}, "metrics are gathered in one place"},
 	{"github.com/fergusstrange/embedded-postgres", []string{"internal/localpg"}, "servers are started in one place"},
 	{"testing", []string{"internal/testdb", "test/..."}, "test helpers stay out of the program"},
