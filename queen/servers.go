@@ -10,6 +10,7 @@ import (
 // Balance is how requests are spread over several brokers. With one broker it means nothing.
 type Balance int
 
+// The ways to spread requests.
 const (
 	// Affinity sends everything about one queue to the same broker, whatever client asks, as long as that broker is healthy.
 	// The broker then knows from memory what is ready and what was delivered, and pushes that it keeps on disk while PostgreSQL is

@@ -195,3 +195,17 @@ func TestConnectionLostBetweenAnyTwoSteps(t *testing.T) {
 	require.LessOrEqual(t, breakAt, 0, "the session was ended at every step")
 	requireBookedOnce(t, b, transfers)
 }
+
+// TestProgram runs the program as it is, with the broker that it embeds.
+func TestProgram(t *testing.T) {
+	database := testdb.New(t)
+	t.Setenv("DATABASE_URL", database.ConnString())
+	t.Setenv("PORT", "0")
+	t.Setenv("QUEEN_BIND_ADDR", "127.0.0.1")
+	t.Setenv("FILE_BUFFER_DIR", t.TempDir())
+	require.NoError(t, run(t.Context()))
+	var booked, total int64
+	require.NoError(t, database.Pool(t).QueryRow(t.Context(), `SELECT (SELECT count(*) FROM ledger), (SELECT sum(cents) FROM accounts)`).Scan(&booked, &total))
+	require.EqualValues(t, 2*transfers, booked)
+	require.EqualValues(t, accounts*opening, total)
+}

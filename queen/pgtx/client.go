@@ -54,6 +54,7 @@ func WithEncryptionKeys(active string, older ...string) Option {
 // messages by looking, within about half a minute.
 func WithoutHints() Option { return func(c *Client) error { c.hints = false; return nil } }
 
+// What is missing in the database.
 var (
 	// ErrSchemaTooOld: the database has no Queen schema, or one that does not know the functions of this package yet.
 	ErrSchemaTooOld = errors.New("the Queen schema of this database is missing or too old for pgtx: start a broker of this version, or run queen schema apply with one")
