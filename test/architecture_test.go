@@ -63,8 +63,9 @@ var mayImport = map[string][]string{
 	"sql":                {},
 	"dashboard":          {},
 
-	"queen":      {},
-	"queen/pgtx": {"queen", "internal/engine/segment", "internal/secret"},
+	"queen":         {},
+	"queen/streams": {"queen"},
+	"queen/pgtx":    {"queen", "internal/engine/segment", "internal/secret"},
 
 	"bench/...":          {"*"},
 	"examples/...":       {}, // plain clients of the wire

@@ -9,7 +9,8 @@ RETURNS INT
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-    v_bad RECORD;
+    v_bad  RECORD;
+    v_gone TEXT[];
 BEGIN
     IF p_ops IS NULL OR jsonb_typeof(p_ops) <> 'array' THEN
         RETURN 0;
@@ -32,11 +33,16 @@ BEGIN
      WHERE l.v ->> 'type' = 'upsert'
      ORDER BY l.key
         ON CONFLICT (query_id, partition_id, key) DO UPDATE SET value = EXCLUDED.value, updated_at = EXCLUDED.updated_at;
-    DELETE FROM queen_streams.state s
-     USING (SELECT DISTINCT ON (o.v ->> 'key') o.v ->> 'key' AS key, o.v ->> 'type' AS type
-              FROM jsonb_array_elements(p_ops) WITH ORDINALITY AS o (v, ord)
-             ORDER BY o.v ->> 'key', o.ord DESC) l
-     WHERE l.type = 'delete' AND s.query_id = p_query_id AND s.partition_id = p_partition_id AND s.key = l.key;
+    -- By a list of keys: joined to the operations, the planner, which expects a handful, would walk all of them for each state row.
+    v_gone := ARRAY(SELECT l.key
+                      FROM (SELECT DISTINCT ON (o.v ->> 'key') o.v ->> 'key' AS key, o.v ->> 'type' AS type
+                              FROM jsonb_array_elements(p_ops) WITH ORDINALITY AS o (v, ord)
+                             ORDER BY o.v ->> 'key', o.ord DESC) l
+                     WHERE l.type = 'delete' ORDER BY l.key);
+    IF cardinality(v_gone) > 0 THEN
+        DELETE FROM queen_streams.state s
+         WHERE s.query_id = p_query_id AND s.partition_id = p_partition_id AND s.key = ANY (v_gone);
+    END IF;
     RETURN jsonb_array_length(p_ops);
 END $$;
 

@@ -64,8 +64,8 @@ GRANT EXECUTE ON FUNCTION queen.streams_state_get_v1(JSONB, UUID) TO PUBLIC;
 --   p_tenant   a query of another tenant has none
 -- A partition is listed when one of its rows has a numeric value.windowEnd (epoch ms) that lies grace_ms or more before now, nothing
 -- was written to it for idle_ms, no live lease of the group is on it and the group has read all of it.
--- Returns {"success":true,"partitions":[{"partition_id","partition","windowEnd"}]}, earliest end first,
--- with the earliest end of each partition. The cost follows the number of state rows of the query.
+-- Returns {"success":true,"partitions":[{"partition_id","partition","windowEnd"}]}, each with the latest end that has passed. The
+-- cost follows the number of state rows of the query.
 -- Locks: none. Called by: pg.StreamRipe.
 CREATE OR REPLACE FUNCTION queen.streams_ripe_v1(
     p_request JSONB, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
@@ -87,16 +87,18 @@ BEGIN
                               ORDER BY r.window_end, r.partition_id), '[]'::JSONB)
       INTO v_rows
       FROM (SELECT w.partition_id, lp.name, w.window_end
-              FROM (SELECT t.partition_id,
-                           min(CASE WHEN jsonb_typeof(t.value -> 'windowEnd') = 'number'
-                                    THEN (t.value ->> 'windowEnd')::NUMERIC END) AS window_end
-                      FROM queen_streams.queries s
-                      JOIN queen_streams.state t ON t.query_id = s.id
-                     WHERE s.id = v_query AND s.tenant_id = p_tenant
-                     GROUP BY t.partition_id) w
+              FROM (SELECT e.partition_id, max(e.window_end) AS window_end
+                      FROM (SELECT t.partition_id,
+                                   CASE WHEN jsonb_typeof(t.value -> 'windowEnd') = 'number'
+                                        THEN (t.value ->> 'windowEnd')::NUMERIC END AS window_end
+                              FROM queen_streams.queries s
+                              JOIN queen_streams.state t ON t.query_id = s.id
+                             WHERE s.id = v_query AND s.tenant_id = p_tenant) e
+                     WHERE e.window_end <= v_ripe
+                     GROUP BY e.partition_id) w
               JOIN queen.log_partitions lp ON lp.id = w.partition_id
               LEFT JOIN queen.log_consumers c ON c.partition_id = w.partition_id AND c.consumer_group = v_group
-             WHERE w.window_end <= v_ripe AND (lp.last_write_at IS NULL OR lp.last_write_at <= v_idle)
+             WHERE (lp.last_write_at IS NULL OR lp.last_write_at <= v_idle)
                AND COALESCE(c.committed, -1) >= lp.last_offset
                AND (c.worker_id IS NULL OR c.lease_expires_at IS NULL OR c.lease_expires_at < v_now)
              ORDER BY w.window_end, w.partition_id
