@@ -40,7 +40,7 @@ var functionsWithoutTenant = map[string]string{
 	"cleanup_worker_metrics_v1": everybody, "aggregate_label_stats_v1": everybody, "aggregate_system_stats_v2": cluster,
 	"update_worker_metrics_summary_trigger": cluster, "get_worker_throughput_v1": cluster, "get_worker_health_v1": cluster, "get_system_totals_v1": cluster,
 	"log_streams_state_v1": internal, "log_streams_expect_v1": internal, "log_streams_ack_v1": internal, "log_oldest_pending_at_v1": internal, "log_segment_since_v1": internal,
-	"log_seek_one_v1": internal, "log_partition_figures_v1": internal, "log_queue_totals_v1": internal, "log_newest_at_v1": internal, "queue_options_v1": internal,
+	"log_seek_one_v1": internal, "log_partition_progress_v1": internal, "log_partition_figures_v1": internal, "log_queue_totals_v1": internal, "log_newest_at_v1": internal, "queue_options_v1": internal,
 	"bump_partitions_created_trigger": internal, "bump_partitions_deleted_trigger": internal, "log_pop_seed_at_v1": internal,
 	"log_pop_claim_v1": internal, "log_pop_shorten_v1": byPartition, "dlq_row_v1": internal,
 	"record_trace_v1": byPartition, "delete_message_v1": byPartition, "get_message_traces_v1": byPartition, "log_message_state_v1": byPartition,

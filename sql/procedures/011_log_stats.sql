@@ -1,37 +1,49 @@
 -- Statistics from the log tables by watermark arithmetic (file 010 says how); no message is ever counted.
 
+-- log_partition_progress_v1: how far the groups of every partition of one queue are.
+--   r_end         the offset of the newest message; r_total retained messages: last_offset - log_start + 1
+--   r_seen        the offset before the first message that the slowest group that counts has not consumed
+--   r_leased      leased by groups that count; r_consumed messages ever consumed, all groups together
+-- Inlined by the planner, so that a filter or a limit of the caller decides how many partitions are looked at. Cursors are joined
+-- and grouped, not looked up partition by partition: a queue of 100,000 partitions is read in a quarter of the time. Locks: none.
+-- Called by: log_partition_figures_v1, log_queue_totals_v1.
+CREATE OR REPLACE FUNCTION queen.log_partition_progress_v1(p_queue_id UUID)
+RETURNS TABLE (r_id UUID, r_name TEXT, r_created_at TIMESTAMPTZ, r_written_at TIMESTAMPTZ, r_end BIGINT, r_total BIGINT,
+               r_seen BIGINT, r_leased BIGINT, r_consumed BIGINT, r_active_at TIMESTAMPTZ)
+LANGUAGE sql STABLE
+AS $$
+    SELECT p.id, p.name, p.created_at, p.last_write_at, p.last_offset, GREATEST(p.last_offset - p.log_start + 1, 0),
+           GREATEST(COALESCE(min(x.committed) FILTER (WHERE x.consumer_group <> '__QUEUE_MODE__'), min(x.committed), -1),
+                    p.log_start - 1),
+           COALESCE(CASE WHEN count(*) FILTER (WHERE x.consumer_group <> '__QUEUE_MODE__') > 0
+                         THEN sum(GREATEST(x.batch_end - x.committed, 0))
+                              FILTER (WHERE x.consumer_group <> '__QUEUE_MODE__' AND x.worker_id IS NOT NULL AND x.lease_expires_at > now())
+                         ELSE sum(GREATEST(x.batch_end - x.committed, 0))
+                              FILTER (WHERE x.worker_id IS NOT NULL AND x.lease_expires_at > now()) END, 0)::BIGINT,
+           COALESCE(sum(x.total_consumed), 0)::BIGINT, max(x.lease_acquired_at)
+      FROM queen.log_partitions p
+      LEFT JOIN queen.log_consumers x ON x.partition_id = p.id
+     WHERE p.queue_id = p_queue_id
+     GROUP BY p.id
+$$;
+
 -- log_partition_figures_v1: the counters of every partition of one queue.
 --   r_total       retained messages: last_offset - log_start + 1
 --   r_pending     not yet consumed by the slowest group that counts (named groups when there are any)
 --   r_processing  leased by groups that count, at most r_pending
 --   r_dlq         dead letters of all groups; r_completed = total - pending - dlq, at least 0
 --   r_seen        the offset before the first pending one; r_consumed messages ever consumed, all groups together
--- Inlined by the planner, so that a filter or a limit of the caller decides how many partitions are looked at. Cursors are joined
--- and grouped, not looked up partition by partition: a queue of 100,000 partitions is read in a quarter of the time. Locks: none.
--- Called by: log_queue_detail_v1, the partition list.
+-- Inlined by the planner, as log_partition_progress_v1 is. Locks: none. Called by: log_queue_detail_v1, the partition list.
 CREATE OR REPLACE FUNCTION queen.log_partition_figures_v1(p_queue_id UUID)
 RETURNS TABLE (r_id UUID, r_name TEXT, r_created_at TIMESTAMPTZ, r_written_at TIMESTAMPTZ, r_total BIGINT, r_pending BIGINT,
                r_processing BIGINT, r_completed BIGINT, r_dlq BIGINT, r_seen BIGINT, r_consumed BIGINT, r_active_at TIMESTAMPTZ)
 LANGUAGE sql STABLE
 AS $$
-    SELECT c.id, c.name, c.created_at, c.last_write_at, c.total, GREATEST(c.last_offset - c.seen, 0),
-           LEAST(c.leased, GREATEST(c.last_offset - c.seen, 0)),
-           GREATEST(c.total - GREATEST(c.last_offset - c.seen, 0) - d.dead, 0), d.dead, c.seen, c.consumed, c.active_at
-      FROM (SELECT p.id, p.name, p.created_at, p.last_write_at, p.last_offset, GREATEST(p.last_offset - p.log_start + 1, 0) AS total,
-                   GREATEST(COALESCE(min(x.committed) FILTER (WHERE x.consumer_group <> '__QUEUE_MODE__'), min(x.committed), -1),
-                            p.log_start - 1) AS seen,
-                   COALESCE(CASE WHEN count(*) FILTER (WHERE x.consumer_group <> '__QUEUE_MODE__') > 0
-                                 THEN sum(GREATEST(x.batch_end - x.committed, 0))
-                                      FILTER (WHERE x.consumer_group <> '__QUEUE_MODE__' AND x.worker_id IS NOT NULL
-                                                    AND x.lease_expires_at > now())
-                                 ELSE sum(GREATEST(x.batch_end - x.committed, 0))
-                                      FILTER (WHERE x.worker_id IS NOT NULL AND x.lease_expires_at > now()) END, 0)::BIGINT AS leased,
-                   COALESCE(sum(x.total_consumed), 0)::BIGINT AS consumed, max(x.lease_acquired_at) AS active_at
-              FROM queen.log_partitions p
-              LEFT JOIN queen.log_consumers x ON x.partition_id = p.id
-             WHERE p.queue_id = p_queue_id
-             GROUP BY p.id) c
-     CROSS JOIN LATERAL (SELECT count(*) AS dead FROM queen.log_dlq x WHERE x.partition_id = c.id) d
+    SELECT c.r_id, c.r_name, c.r_created_at, c.r_written_at, c.r_total, GREATEST(c.r_end - c.r_seen, 0),
+           LEAST(c.r_leased, GREATEST(c.r_end - c.r_seen, 0)),
+           GREATEST(c.r_total - GREATEST(c.r_end - c.r_seen, 0) - d.dead, 0), d.dead, c.r_seen, c.r_consumed, c.r_active_at
+      FROM queen.log_partition_progress_v1(p_queue_id) c
+     CROSS JOIN LATERAL (SELECT count(*) AS dead FROM queen.log_dlq x WHERE x.partition_id = c.r_id) d
 $$;
 
 -- log_queue_totals_v1: the sums of log_partition_figures_v1 over a queue, and its number of partitions; always one row. Every table
@@ -49,27 +61,13 @@ BEGIN
           FROM queen.log_partitions p
           JOIN queen.log_dlq d ON d.partition_id = p.id
          WHERE p.queue_id = p_queue_id
-         GROUP BY p.id),
-    parts AS (
-        SELECT p.id, p.last_offset, GREATEST(p.last_offset - p.log_start + 1, 0) AS total,
-               GREATEST(COALESCE(min(x.committed) FILTER (WHERE x.consumer_group <> '__QUEUE_MODE__'), min(x.committed), -1),
-                        p.log_start - 1) AS seen,
-               COALESCE(CASE WHEN count(*) FILTER (WHERE x.consumer_group <> '__QUEUE_MODE__') > 0
-                             THEN sum(GREATEST(x.batch_end - x.committed, 0))
-                                  FILTER (WHERE x.consumer_group <> '__QUEUE_MODE__' AND x.worker_id IS NOT NULL
-                                                AND x.lease_expires_at > now())
-                             ELSE sum(GREATEST(x.batch_end - x.committed, 0))
-                                  FILTER (WHERE x.worker_id IS NOT NULL AND x.lease_expires_at > now()) END, 0) AS leased
-          FROM queen.log_partitions p
-          LEFT JOIN queen.log_consumers x ON x.partition_id = p.id
-         WHERE p.queue_id = p_queue_id
          GROUP BY p.id)
-    SELECT count(*), COALESCE(sum(x.total), 0)::BIGINT, COALESCE(sum(GREATEST(x.last_offset - x.seen, 0)), 0)::BIGINT,
-           COALESCE(sum(LEAST(x.leased, GREATEST(x.last_offset - x.seen, 0))), 0)::BIGINT,
-           COALESCE(sum(GREATEST(x.total - GREATEST(x.last_offset - x.seen, 0) - COALESCE(d.n, 0), 0)), 0)::BIGINT,
+    SELECT count(*), COALESCE(sum(x.r_total), 0)::BIGINT, COALESCE(sum(GREATEST(x.r_end - x.r_seen, 0)), 0)::BIGINT,
+           COALESCE(sum(LEAST(x.r_leased, GREATEST(x.r_end - x.r_seen, 0))), 0)::BIGINT,
+           COALESCE(sum(GREATEST(x.r_total - GREATEST(x.r_end - x.r_seen, 0) - COALESCE(d.n, 0), 0)), 0)::BIGINT,
            COALESCE(sum(d.n), 0)::BIGINT
-      FROM parts x
-      LEFT JOIN dead d ON d.id = x.id;
+      FROM queen.log_partition_progress_v1(p_queue_id) x
+      LEFT JOIN dead d ON d.id = x.r_id;
 END $$;
 
 -- log_newest_at_v1: created_at of the newest segment of a partition, NULL when it holds none. One primary key step.
@@ -382,6 +380,7 @@ AS $$
      GROUP BY q.id, q.name
 $$;
 
+GRANT EXECUTE ON FUNCTION queen.log_partition_progress_v1(UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_partition_figures_v1(UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_queue_totals_v1(UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_newest_at_v1(UUID) TO PUBLIC;

@@ -100,40 +100,35 @@ AS $$
      WHERE q.tenant_id = p_tenant
 $$;
 
+-- label_list_v1: the work of get_namespaces_v2 and get_tasks_v2. p_label is 'namespace' or 'task'. Returns the array.
+CREATE OR REPLACE FUNCTION queen.label_list_v1(p_label TEXT, p_tenant UUID)
+RETURNS JSONB
+LANGUAGE sql STABLE
+AS $$
+    SELECT COALESCE(jsonb_agg(jsonb_build_object(p_label, x.label, 'queues', x.queues, 'partitions', x.partitions,
+               'messages', jsonb_build_object('total', x.total, 'pending', x.pending)) ORDER BY x.label COLLATE "C"), '[]'::JSONB)
+      FROM (SELECT l.label, count(*) AS queues, COALESCE(sum(s.child_count), 0) AS partitions,
+                   COALESCE(sum(s.total_messages), 0) AS total,
+                   COALESCE(sum(GREATEST(s.pending_messages - s.processing_messages, 0)), 0) AS pending
+              FROM queen.queues q
+             CROSS JOIN LATERAL (SELECT CASE p_label WHEN 'task' THEN q.task ELSE q.namespace END AS label) l
+              LEFT JOIN queen.stats s ON s.stat_type = 'queue' AND s.stat_key = q.id::TEXT
+             WHERE q.tenant_id = p_tenant AND COALESCE(l.label, '') <> ''
+             GROUP BY l.label) x
+$$;
+
 -- get_namespaces_v2, get_tasks_v2: the names that a tenant's queues carry, ordered; queues without one are left out.
 -- Returns {"namespaces":[{"namespace","queues","partitions","messages":{"total","pending":without what is leased}}]} ({"tasks":[{
 -- "task",…}]}), cached figures. Locks: none. Called by: pg.Namespaces, pg.Tasks.
 CREATE OR REPLACE FUNCTION queen.get_namespaces_v2(p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
 RETURNS JSONB
 LANGUAGE sql STABLE
-AS $$
-    SELECT jsonb_build_object('namespaces', COALESCE(jsonb_agg(jsonb_build_object('namespace', x.label, 'queues', x.queues,
-               'partitions', x.partitions, 'messages', jsonb_build_object('total', x.total, 'pending', x.pending))
-               ORDER BY x.label COLLATE "C"), '[]'::JSONB))
-      FROM (SELECT q.namespace AS label, count(*) AS queues, COALESCE(sum(s.child_count), 0) AS partitions,
-                   COALESCE(sum(s.total_messages), 0) AS total,
-                   COALESCE(sum(GREATEST(s.pending_messages - s.processing_messages, 0)), 0) AS pending
-              FROM queen.queues q
-              LEFT JOIN queen.stats s ON s.stat_type = 'queue' AND s.stat_key = q.id::TEXT
-             WHERE q.tenant_id = p_tenant AND COALESCE(q.namespace, '') <> ''
-             GROUP BY q.namespace) x
-$$;
+AS $$ SELECT jsonb_build_object('namespaces', queen.label_list_v1('namespace', p_tenant)) $$;
 
 CREATE OR REPLACE FUNCTION queen.get_tasks_v2(p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
 RETURNS JSONB
 LANGUAGE sql STABLE
-AS $$
-    SELECT jsonb_build_object('tasks', COALESCE(jsonb_agg(jsonb_build_object('task', x.label, 'queues', x.queues,
-               'partitions', x.partitions, 'messages', jsonb_build_object('total', x.total, 'pending', x.pending))
-               ORDER BY x.label COLLATE "C"), '[]'::JSONB))
-      FROM (SELECT q.task AS label, count(*) AS queues, COALESCE(sum(s.child_count), 0) AS partitions,
-                   COALESCE(sum(s.total_messages), 0) AS total,
-                   COALESCE(sum(GREATEST(s.pending_messages - s.processing_messages, 0)), 0) AS pending
-              FROM queen.queues q
-              LEFT JOIN queen.stats s ON s.stat_type = 'queue' AND s.stat_key = q.id::TEXT
-             WHERE q.tenant_id = p_tenant AND COALESCE(q.task, '') <> ''
-             GROUP BY q.task) x
-$$;
+AS $$ SELECT jsonb_build_object('tasks', queen.label_list_v1('task', p_tenant)) $$;
 
 -- get_system_metrics_v1: what the collectors of the replicas sampled, by bucket.
 --   p_filters  {"from"? = an hour ago,"to"? = now,"hostname"?,"workerId"?}
@@ -213,6 +208,7 @@ GRANT EXECUTE ON FUNCTION queen.aggregate_task_stats_v1() TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.aggregate_system_stats_v2() TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.aggregate_label_stats_v1(TEXT) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.get_queues_v2(UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.label_list_v1(TEXT, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.get_namespaces_v2(UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.get_tasks_v2(UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.get_system_metrics_v1(JSONB) TO PUBLIC;

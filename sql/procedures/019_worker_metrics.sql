@@ -217,6 +217,15 @@ AS $$
         (pg_catalog.floor(EXTRACT(EPOCH FROM p_at) / (GREATEST(p_minutes, 1) * 60)) * (GREATEST(p_minutes, 1) * 60))::double precision)
 $$;
 
+-- series_head_v1: what every answer with a series begins with. Locks: none.
+CREATE OR REPLACE FUNCTION queen.series_head_v1(p_from TIMESTAMPTZ, p_to TIMESTAMPTZ, p_minutes INTEGER)
+RETURNS JSONB
+LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
+    SELECT jsonb_build_object('timeRange', jsonb_build_object('from', queen.iso_ms_v1(p_from), 'to', queen.iso_ms_v1(p_to)),
+                              'bucketMinutes', p_minutes)
+$$;
+
 -- get_worker_throughput_v1: rates over all brokers, newest first: [{timestamp, pushRequestsPerSecond, ..., dlqCount}]. Locks: none.
 CREATE OR REPLACE FUNCTION queen.get_worker_throughput_v1(
     p_from TIMESTAMPTZ DEFAULT NULL, p_to TIMESTAMPTZ DEFAULT NULL, p_bucket_minutes INTEGER DEFAULT 1)
@@ -612,9 +621,8 @@ BEGIN
              WHERE x.bucket_time >= now() - interval '2 minutes'
              GROUP BY 1, 2) w;
 
-    RETURN jsonb_build_object(
-        'timeRange', jsonb_build_object('from', queen.iso_ms_v1(v_from), 'to', queen.iso_ms_v1(v_to)),
-        'bucketMinutes', v_minutes, 'pointCount', jsonb_array_length(v_series), 'throughput', v_series, 'queues', v_queues,
+    RETURN queen.series_head_v1(v_from, v_to, v_minutes) || jsonb_build_object(
+        'pointCount', jsonb_array_length(v_series), 'throughput', v_series, 'queues', v_queues,
         'messages', jsonb_build_object(
             'total', CASE WHEN v_filtered THEN v_sums.total ELSE v_total.total_push_messages END,
             'pending', v_sums.pending, 'processing', v_sums.processing, 'completed', v_total.total_ack_success,
@@ -675,9 +683,8 @@ BEGIN
              WHERE w.bucket_time >= v_from AND w.bucket_time <= v_to
                AND (v_host = '' OR w.hostname = v_host) AND (v_worker = '' OR w.worker_id::text = v_worker)
              GROUP BY 1) b;
-    RETURN jsonb_build_object(
-        'timeRange', jsonb_build_object('from', queen.iso_ms_v1(v_from), 'to', queen.iso_ms_v1(v_to)),
-        'bucketMinutes', v_minutes, 'pointCount', jsonb_array_length(v_series), 'timeSeries', v_series,
+    RETURN queen.series_head_v1(v_from, v_to, v_minutes) || jsonb_build_object(
+        'pointCount', jsonb_array_length(v_series), 'timeSeries', v_series,
         'workers', COALESCE((
             SELECT jsonb_agg(jsonb_build_object(
                        'hostname', w.hostname, 'workerId', w.worker_id, 'avgEventLoopLagMs', w.avg_loop,
@@ -758,9 +765,8 @@ BEGIN
               JOIN queen.queues q ON q.id = m.queue_id
              WHERE m.bucket_time >= v_from AND m.bucket_time <= v_to AND m.queue_id = ANY (v_ids)
              GROUP BY 1, 2) b;
-    RETURN jsonb_build_object(
-        'timeRange', jsonb_build_object('from', queen.iso_ms_v1(v_from), 'to', queen.iso_ms_v1(v_to)),
-        'bucketMinutes', v_minutes, 'series', v_series, 'queues', v_names);
+    RETURN queen.series_head_v1(v_from, v_to, v_minutes) || jsonb_build_object(
+        'series', v_series, 'queues', v_names);
 END $$;
 
 -- get_queue_parked_per_replica_v1: parked long polls per queue and broker, oldest bucket first.
@@ -790,14 +796,14 @@ BEGIN
               FROM queen.queue_parked_replica r
              WHERE r.bucket_time >= v_from AND r.bucket_time <= v_to AND r.tenant_id = v_tenant AND (v_queue = '' OR r.queue_name = v_queue)
              GROUP BY 1, 2, 3, 4) b;
-    RETURN jsonb_build_object(
-        'timeRange', jsonb_build_object('from', queen.iso_ms_v1(v_from), 'to', queen.iso_ms_v1(v_to)),
-        'bucketMinutes', v_minutes, 'series', v_series, 'replicas', v_replicas);
+    RETURN queen.series_head_v1(v_from, v_to, v_minutes) || jsonb_build_object(
+        'series', v_series, 'replicas', v_replicas);
 END $$;
 
 GRANT EXECUTE ON FUNCTION queen.iso_s_v1(TIMESTAMPTZ) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.series_bucket_minutes_v1(TIMESTAMPTZ, TIMESTAMPTZ) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.series_bucket_v1(TIMESTAMPTZ, INTEGER) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.series_head_v1(TIMESTAMPTZ, TIMESTAMPTZ, INTEGER) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.series_queues_v1(TIMESTAMPTZ, TIMESTAMPTZ, TEXT, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.get_worker_throughput_v1(TIMESTAMPTZ, TIMESTAMPTZ, INTEGER) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.get_queue_lag_v1(TIMESTAMPTZ, TIMESTAMPTZ, TEXT, UUID) TO PUBLIC;

@@ -42,9 +42,8 @@ BEGIN
                'evictionMsgs', COALESCE(sum(b.eviction), 0), 'purgeMsgs', COALESCE(sum(b.purge), 0), 'totalMsgs', COALESCE(sum(b.total), 0), 'eventCount', COALESCE(sum(b.events), 0))
       INTO v_series, v_totals
       FROM buckets b;
-    RETURN jsonb_build_object(
-        'timeRange', jsonb_build_object('from', queen.iso_ms_v1(v_from), 'to', queen.iso_ms_v1(v_to)),
-        'bucketMinutes', v_minutes, 'series', v_series, 'totals', v_totals);
+    RETURN queen.series_head_v1(v_from, v_to, v_minutes) || jsonb_build_object(
+        'series', v_series, 'totals', v_totals);
 END $$;
 
 GRANT EXECUTE ON FUNCTION queen.get_retention_timeseries_v1(JSONB) TO PUBLIC;

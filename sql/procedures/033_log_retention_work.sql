@@ -27,13 +27,16 @@ DECLARE
     v_limit INT := GREATEST(COALESCE(p_limit, 1), 1);
 BEGIN
     CASE p_phase
-    WHEN 'rules' THEN
+    WHEN 'rules', 'maxwait' THEN
         RETURN QUERY
         WITH rules AS MATERIALIZED (
-            SELECT q.id, CASE WHEN q.retention_seconds > 0 THEN p_now - make_interval(secs => q.retention_seconds) END AS cutoff,
-                   CASE WHEN q.completed_retention_seconds > 0 THEN p_now - make_interval(secs => q.completed_retention_seconds) END AS completed
+            SELECT q.id, CASE WHEN p_phase = 'maxwait' THEN p_now - make_interval(secs => q.max_wait_time_seconds)
+                              WHEN q.retention_seconds > 0 THEN p_now - make_interval(secs => q.retention_seconds) END AS cutoff,
+                   CASE WHEN p_phase = 'rules' AND q.completed_retention_seconds > 0
+                        THEN p_now - make_interval(secs => q.completed_retention_seconds) END AS completed
               FROM queen.queues q
-             WHERE q.retention_enabled AND (q.retention_seconds > 0 OR q.completed_retention_seconds > 0)
+             WHERE CASE p_phase WHEN 'maxwait' THEN q.max_wait_time_seconds > 0
+                                ELSE q.retention_enabled AND (q.retention_seconds > 0 OR q.completed_retention_seconds > 0) END
         )
         SELECT d.id, d.oldest, r.cutoff, r.completed
           FROM rules r
@@ -61,24 +64,6 @@ BEGIN
                 WHERE p.queue_id = r.id AND p.oldest_txn_at < GREATEST(r.cutoff, r.completed)
                   AND (p_after_at IS NULL OR (p.oldest_txn_at, p.id) > (p_after_at, p_after_id))
                 ORDER BY p.oldest_txn_at, p.id
-                LIMIT v_limit) d
-         ORDER BY d.oldest, d.id
-         LIMIT v_limit;
-    WHEN 'maxwait' THEN
-        RETURN QUERY
-        WITH rules AS MATERIALIZED (
-            SELECT q.id, p_now - make_interval(secs => q.max_wait_time_seconds) AS cutoff, NULL::timestamptz AS completed
-              FROM queen.queues q
-             WHERE q.max_wait_time_seconds > 0
-        )
-        SELECT d.id, d.oldest, r.cutoff, r.completed
-          FROM rules r
-         CROSS JOIN LATERAL (
-               SELECT p.id, p.oldest_live_at AS oldest
-                 FROM queen.log_partitions p
-                WHERE p.queue_id = r.id AND p.oldest_live_at < GREATEST(r.cutoff, r.completed)
-                  AND (p_after_at IS NULL OR (p.oldest_live_at, p.id) > (p_after_at, p_after_id))
-                ORDER BY p.oldest_live_at, p.id
                 LIMIT v_limit) d
          ORDER BY d.oldest, d.id
          LIMIT v_limit;
