@@ -168,3 +168,45 @@ func TestRedriveRunsInTheBackgroundAndReachesConsumers(t *testing.T) {
 		require.EqualValues(t, i, m.(map[string]any)["data"].(map[string]any)["n"])
 	}
 }
+
+// A damaged segment is named as such, entry by entry, and takes nothing from the rest of a page; a purge is in the history of deletions.
+func TestDamagedMessagesAreShownAsUnreadable(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	const trace = "0199b0c4-7be2-4c04-a1d9-5e2c8f0b6731"
+	for _, id := range []string{"a", "b", "c"} {
+		p.must(0, "POST", "/api/v1/push", fmt.Sprintf(`{"items":[{"queue":"q","transactionId":%q,"traceId":%q,"payload":{"n":1}}]}`, id, trace))
+	}
+	_, err := p.db.Exec(t.Context(), `UPDATE queen.log_segments SET blob = '\x0102' WHERE base_offset = 1`)
+	require.NoError(t, err)
+	partition := ""
+	for _, path := range []string{"/api/v1/messages?queue=q", "/api/v1/pipelines/" + trace, "partition"} {
+		if path == "partition" {
+			path = "/api/v1/partitions/" + partition + "/messages"
+		}
+		readable := 0
+		messages := p.must(1, "GET", path, "")["messages"].([]any)
+		require.Len(t, messages, 3, path)
+		for _, one := range messages {
+			m := one.(map[string]any)
+			if id, found := m["partitionId"].(string); found {
+				partition = id
+			}
+			if m["offset"] == 1.0 {
+				require.Contains(t, m["unreadable"], "malformed segment", path)
+				require.Nil(t, m["data"], path)
+				continue
+			}
+			require.Nil(t, m["unreadable"], path)
+			require.NotNil(t, m["data"], path)
+			readable++
+		}
+		require.Equal(t, 2, readable, path)
+	}
+	one := p.must(1, "GET", "/api/v1/messages/"+partition+"/b", "")
+	require.Contains(t, one["unreadable"], "malformed segment")
+
+	require.EqualValues(t, 3, p.must(0, "POST", "/api/v1/resources/queues/q/purge", `{"mode":"all"}`)["messages"])
+	totals := p.must(1, "GET", "/api/v1/analytics/retention?queue=q", "")["totals"].(map[string]any)
+	require.Equal(t, []any{3.0, 3.0}, []any{totals["purgeMsgs"], totals["totalMsgs"]})
+}
