@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
+	"sync"
 	"text/tabwriter"
 
 	"queenmq/broker"
@@ -68,6 +69,11 @@ func (p program) command(ctx context.Context, args []string) error {
 	switch strings.Join(args, " ") {
 	case "", "serve":
 		return p.withSettings(func(cfg *broker.Config, log *slog.Logger) error {
+			pacing, stop := context.WithCancel(ctx)
+			var paced sync.WaitGroup
+			defer paced.Wait()
+			defer stop()
+			paced.Go(func() { broker.PaceMemory(pacing, cfg) })
 			return broker.New(cfg, broker.WithLogger(log)).Run(ctx)
 		})
 	case "schema apply":

@@ -16,6 +16,8 @@ import (
 )
 
 const (
+	// cachedStatements is more than a session ever prepares. The cache takes its memory at once, for every session.
+	cachedStatements = 128
 	// cancelGrace is how long a statement abandoned by its caller may take to end after the server was asked to cancel it;
 	// then its connection is closed.
 	cancelGrace = time.Second
@@ -78,8 +80,10 @@ func connConfig(o Options) *pgx.ConnConfig {
 	config.RuntimeParams["TimeZone"] = "UTC" // poolers follow both from client to client
 	if o.pooled {
 		config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+		config.StatementCacheCapacity, config.DescriptionCacheCapacity = 0, cachedStatements
 	} else {
 		config.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
+		config.StatementCacheCapacity, config.DescriptionCacheCapacity = cachedStatements, 0
 		maps.Copy(config.RuntimeParams, sessionSettings(o))
 	}
 	// A connection must not be in the making for longer than somebody waits for it.

@@ -30,15 +30,13 @@ func (s *Server) serveReady(ctx context.Context, req *Request, l *look, deadline
 		result, _, err := s.lookReady(ctx, l, deadline)
 		return result, err
 	}
-	lookCtx, cancel := context.WithDeadlineCause(ctx, deadline.Add(answerGrace), errLookTooLate)
-	defer cancel()
 	place := ready.NewParked()
 	defer func() { // a wake that this pop does not use goes to the next
 		place.Leave()
 		place.Settle()
 	}()
 	for {
-		result, ring, err := s.lookReady(lookCtx, l, deadline)
+		result, ring, err := s.lookUntil(ctx, l, deadline)
 		if errors.Is(err, errLookTooLate) {
 			return nil, nil
 		}
@@ -67,6 +65,13 @@ func (s *Server) serveReady(ctx context.Context, req *Request, l *look, deadline
 			return nil, nil
 		}
 	}
+}
+
+// lookUntil looks once, until a moment after the deadline. Its context ends with it: thousands of parked pops would keep theirs.
+func (s *Server) lookUntil(ctx context.Context, l *look, deadline time.Time) (*Result, *ready.Ring, error) {
+	ctx, cancel := context.WithDeadlineCause(ctx, deadline.Add(answerGrace), errLookTooLate)
+	defer cancel()
+	return s.lookReady(ctx, l, deadline)
 }
 
 // lookReady looks once at what the hot list names. A nil ring says that there is none and that the database was searched. A zero deadline is

@@ -1,0 +1,81 @@
+package broker
+
+import (
+	"context"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+)
+
+const (
+	// leastPercent and mostPercent bound how much of what is alive the collector lets the heap grow by: below, it would do little but collect;
+	// above, a heap that grows fast would be far over its goal before anybody looks.
+	leastPercent, mostPercent = 15, 400
+	// sameWithin is the difference in percent below which the collector is left alone: setting it stops the world for a moment.
+	sameWithin = 10
+)
+
+// PaceMemory keeps the heap of the process at what is alive plus about cfg.Server.HeapHeadroom, until ctx ends: Go's own rule is twice what is
+// alive, which is too little for a small heap (the collector runs all the time) and too much for a large one. It is for programs that are
+// nothing but a broker, since it concerns the whole process, and does nothing where the headroom is 0 or GOGC says what is wanted.
+func PaceMemory(ctx context.Context, cfg *Config) {
+	headroom := cfg.Server.HeapHeadroom << 20
+	if headroom <= 0 || os.Getenv("GOGC") != "" {
+		<-ctx.Done()
+		return
+	}
+	collected := make(chan struct{}, 1)
+	collected <- struct{}{}
+	notifyCollections(ctx, collected)
+	current := debug.SetGCPercent(100)
+	before := current
+	defer func() { debug.SetGCPercent(before) }()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-collected:
+			if wanted := heapPercent(headroom, aliveBytes()); max(wanted, current)-min(wanted, current) > current*sameWithin/100 {
+				debug.SetGCPercent(wanted)
+				current = wanted
+			}
+		}
+	}
+}
+
+// heapPercent is by how much of what is alive the heap may grow.
+func heapPercent(headroom, alive int64) int {
+	return int(min(max(100*headroom/max(alive, 1), leastPercent), mostPercent))
+}
+
+// aliveBytes is what the collector counts as alive: objects that the last collection found, stacks and globals.
+func aliveBytes() int64 {
+	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
+	metrics.Read(samples)
+	alive := int64(0)
+	for _, sample := range samples {
+		if sample.Value.Kind() == metrics.KindUint64 {
+			alive += int64(sample.Value.Uint64()) //nolint:gosec // bytes of memory
+		}
+	}
+	return alive
+}
+
+// A collectionMark becomes garbage at once, so that its finalizer runs after the next collection. The pointer keeps it from sharing a block with
+// other small objects.
+type collectionMark struct{ self *collectionMark }
+
+// notifyCollections sends a token after every collection until ctx ends.
+func notifyCollections(ctx context.Context, collected chan<- struct{}) {
+	runtime.SetFinalizer(&collectionMark{}, func(*collectionMark) {
+		if ctx.Err() != nil {
+			return
+		}
+		select {
+		case collected <- struct{}{}:
+		default:
+		}
+		notifyCollections(ctx, collected)
+	})
+}
