@@ -48,9 +48,11 @@ func (b *bench) paced(ctx context.Context, rate int, length time.Duration, consu
 	if err != nil {
 		return r, err
 	}
-	commit, err := b.commitTime(ctx)
-	r.note = fmt.Sprintf("end to end p50 %.1f ms, p99 %.1f ms; one bare commit %.1f ms: p50 is %.1f commits, p99 %.1f", milliseconds(r.p50), milliseconds(r.p99),
-		milliseconds(commit), float64(r.p50)/float64(commit), float64(r.p99)/float64(commit))
+	bare, err := b.bareCalls(ctx)
+	calls := bare.push + bare.claim
+	r.note = fmt.Sprintf("end to end p50 %.2f ms, p99 %.2f ms; bare commit %.2f ms: p50 is %.1f, p99 %.1f of them; bare push call %.2f ms and claim call %.2f ms: p50 is %.1f, p99 %.1f of both",
+		milliseconds(r.p50), milliseconds(r.p99), milliseconds(bare.commit), float64(r.p50)/float64(bare.commit), float64(r.p99)/float64(bare.commit),
+		milliseconds(bare.push), milliseconds(bare.claim), float64(r.p50)/float64(calls), float64(r.p99)/float64(calls))
 	return r, err
 }
 

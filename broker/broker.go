@@ -133,6 +133,7 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 	db, err := pg.Open(ctx, pg.Options{
 		ConnString: connString, DirectConnString: b.cfg.Mesh.ListenURL.Reveal(),
 		MaxConns: b.cfg.Database.PoolSize, StatementTimeout: b.cfg.Database.StatementTimeout,
+		Warm:            true,
 		ApplicationName: "queen " + b.cfg.Server.ServerID, Logger: b.log, RootCertificates: b.cfg.Database.SSLRootCert,
 	})
 	switch {

@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const ackMulti = `SELECT queen.log_ack_multi_v1($1::text[], $2::text[], $3::int8[], $4::text[], $5::int[])`
+
 // AckByHash acknowledges messages of one partition by transaction-id hash. A refusal (no consumer, lease lost) is a result with
 // OK false, not an error.
 func (db *DB) AckByHash(ctx context.Context, a HashAck) (HashAckResult, error) {
@@ -103,7 +105,7 @@ func (db *DB) AckMulti(ctx context.Context, acks []PositionalAck) ([]PositionalA
 	var results []PositionalAckResult
 	err := db.run(ctx, "acknowledge batches", repeatLocks, func(ctx context.Context, conn *pgx.Conn) error {
 		var answer []byte
-		err := conn.QueryRow(ctx, `SELECT queen.log_ack_multi_v1($1::text[], $2::text[], $3::int8[], $4::text[], $5::int[])`,
+		err := conn.QueryRow(ctx, ackMulti,
 			partitions, groups, ends, workers, counts).Scan(&answer)
 		if err != nil {
 			return err

@@ -43,6 +43,9 @@ func (db *DB) ApplySchema(ctx context.Context) error {
 	if err := db.applyFiles(ctx, files, SchemaVersion); err != nil {
 		return fmt.Errorf("apply the schema: %w", err)
 	}
+	if db.options.Warm {
+		db.pool.Reset() // sessions from before are cold
+	}
 	return nil
 }
 

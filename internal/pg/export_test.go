@@ -3,10 +3,20 @@ package pg
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
+
 	queensql "queenmq/sql"
 )
 
 // ApplyFiles is ApplySchema with other files and another version, for tests of the apply itself.
 func (db *DB) ApplyFiles(ctx context.Context, files []queensql.File, version int) error {
 	return db.applyFiles(ctx, files, version)
+}
+
+// Prepared counts the statements of the data path that the session in use has prepared.
+func (db *DB) Prepared(ctx context.Context, count *int) error {
+	return db.run(ctx, "count prepared statements", neverRepeat, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `SELECT count(*) FROM pg_prepared_statements WHERE statement ~ 'queen.log_(push_core|pop_ready|ack_multi)_v1'
+			AND statement !~ 'pg_prepared_statements'`).Scan(count)
+	})
 }

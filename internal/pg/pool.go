@@ -57,7 +57,11 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	config.ShouldPing = alive.shouldPing
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		alive.opened(conn)
-		return refuseOldServer(ctx, conn)
+		if err := refuseOldServer(ctx, conn); err != nil || !o.Warm || o.pooled {
+			return err
+		}
+		warm(ctx, conn)
+		return nil
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {

@@ -26,11 +26,7 @@ clock_timestamp() - make_interval(secs => $6::float8))`
 // PopReady claims messages of the partitions r.Candidates, which the caller believes to have some, in that order. It says about each that
 // it reached what it found; those without a word are to be tried again. It is the cheapest pop when the belief is right.
 func (db *DB) PopReady(ctx context.Context, r PopRequest) (Claim, error) {
-	most := pgtype.Int8{Int64: r.MaxBytes, Valid: r.MaxBytes > 0}
-	args := []any{
-		r.Queue, r.Group, r.Candidates, clampInt32(r.Budget), clampInt32(r.LeaseSeconds), r.Worker, r.AutoAck,
-		clampInt32(r.MaxPartitions), r.SubMode, r.SubFrom, r.SkipWindow, uuidArgument(r.Tenant), r.Workers, r.Budgets, r.Leases, most,
-	}
+	args := readyArguments(&r)
 	var claim Claim
 	err := db.run(ctx, "pop ready partitions", repeatVanished, func(ctx context.Context, conn *pgx.Conn) (err error) {
 		if !r.AutoAck || r.Accept == nil {
@@ -49,6 +45,14 @@ func (db *DB) PopReady(ctx context.Context, r PopRequest) (Claim, error) {
 		return Claim{}, err
 	}
 	return claim, nil
+}
+
+func readyArguments(r *PopRequest) []any {
+	most := pgtype.Int8{Int64: r.MaxBytes, Valid: r.MaxBytes > 0}
+	return []any{
+		r.Queue, r.Group, r.Candidates, clampInt32(r.Budget), clampInt32(r.LeaseSeconds), r.Worker, r.AutoAck,
+		clampInt32(r.MaxPartitions), r.SubMode, r.SubFrom, r.SkipWindow, uuidArgument(r.Tenant), r.Workers, r.Budgets, r.Leases, most,
+	}
 }
 
 // A rowReader runs a query; a connection and a transaction are one.

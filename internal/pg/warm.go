@@ -1,0 +1,51 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// warmLimit bounds the warming of one session.
+const warmLimit = 2 * time.Second
+
+// warm lets a new session meet what pushes, pops and acknowledgments run, in a transaction that is rolled back: a session compiles every
+// procedure and plans every statement when it first executes it, which takes ten times as long as a push and would be paid by the first
+// message of each kind. It is of no importance: a session that could not be warmed, on a database without schema for example, is a cold one.
+func warm(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, warmLimit)
+	defer cancel()
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	id := uuid.New()
+	// A name of its own: two sessions that warm up never wait for each other's rows.
+	queue := "__warm_" + id.String()
+	var partition uuid.UUID
+	for n := range byte(2) { // the first creates queue and partition, the second finds them
+		id[0] = n
+		args, err := pushArguments([]Segment{{Queue: queue, Tenant: warmTenant, Partition: "p", Count: 1, Hashes: id[:], Verified: -1, Blob: id[:1:1]}}, PushOptions{})
+		var answer pushAnswer
+		if err != nil || tx.QueryRow(ctx, pushCore, args...).Scan(&answer.order, &answer.partitions, &answer.bases, &answer.created, &answer.windows,
+			&answer.statuses, &answer.details) != nil || len(answer.partitions) != 1 {
+			return
+		}
+		partition = answer.partitions[0].Bytes
+	}
+	const group, worker = "__warm", "__warm"
+	request := PopRequest{Tenant: warmTenant, Queue: queue, Group: group, Worker: worker, Budget: 1, LeaseSeconds: 1, MaxPartitions: 1, SubMode: "all", Candidates: []string{"p"}}
+	for range 2 { // the second finds the lease
+		if _, err := readReady(ctx, tx, request, readyArguments(&request)); err != nil {
+			return
+		}
+	}
+	var answer []byte
+	_ = tx.QueryRow(ctx, ackMulti, []string{partition.String()}, []string{group}, []int64{0}, []string{worker}, []int32{1}).Scan(&answer) // the last one
+}
+
+// warmTenant owns what a session warms up with. Nobody else sees any of it.
+var warmTenant = uuid.UUID{15: 1}
