@@ -30,7 +30,7 @@ type Options struct {
 	DirectConnString string
 	// MaxConns is the most connections the pool opens; it opens them when they are needed. Default 160.
 	MaxConns int
-	// Warm lets every new session run the procedures of the data path once, without effect, before it is used: see warm.
+	// Warm lets every new session run the procedures of the data path once, without effect, before it is used. Without meaning behind a pooler.
 	Warm bool
 	// StatementTimeout bounds every statement on the client's side; the server's own limit is one second longer, so that the
 	// client is the one who gives up first and cancels. Default 30 s.
