@@ -83,11 +83,11 @@ func TestCommandLine(t *testing.T) {
 
 	t.Run("ConfigShowsSourcesAndHidesSecrets", func(t *testing.T) {
 		t.Parallel()
-		code, out, _ := command(map[string]string{"PG_PASSWORD": "hunter2", "QUEEN_HOTLIST_TRACE": "1", "QUEEN_BIND_ADRR": "::1"}, "config")
+		code, out, _ := command(map[string]string{"PG_PASSWORD": "hunter2", "QUEEN_ADMISSION_TRACE": "1", "QUEEN_BIND_ADRR": "::1"}, "config")
 		require.Equal(t, exitOK, code)
 		require.NotContains(t, out, "hunter2")
 		require.Regexp(t, `(?m)^PG_PASSWORD +\*\*\* +PG_PASSWORD +\*\*\*$`, out)
-		require.Contains(t, out, "QUEEN_HOTLIST_TRACE: accepted, not used by this version\n")
+		require.Contains(t, out, "QUEEN_ADMISSION_TRACE: accepted, not used by this version\n")
 		require.Contains(t, out, "QUEEN_BIND_ADRR: unknown, did you mean QUEEN_BIND_ADDR?\n")
 	})
 
