@@ -62,9 +62,9 @@ func aliveBytes() int64 {
 	return alive
 }
 
-// A collectionMark becomes garbage at once, so that its finalizer runs after the next collection. The pointer keeps it from sharing a block with
-// other small objects.
-type collectionMark struct{ self *collectionMark }
+// A collectionMark becomes garbage at once, so that its finalizer runs after the next collection. It is large enough not to share a block with
+// other objects, which could keep it alive.
+type collectionMark [32]byte
 
 // notifyCollections sends a token after every collection until ctx ends.
 func notifyCollections(ctx context.Context, collected chan<- struct{}) {
