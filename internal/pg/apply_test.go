@@ -310,6 +310,6 @@ func grants(t testing.TB, role string) string {
 	text, err := os.ReadFile("../../docs/grants.md")
 	require.NoError(t, err)
 	blocks := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(string(text), -1)
-	require.NotEmpty(t, blocks)
+	require.NotEmpty(t, blocks, "the first is the broker's")
 	return strings.ReplaceAll(blocks[0][1], "queen_broker", role)
 }
