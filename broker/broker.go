@@ -229,7 +229,11 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, 
 		start("database", func() error { return watch(background, private) })
 	}
 
-	if err := b.prepareDatabase(running, db); err != nil {
+	err = b.prepareDatabase(running, db)
+	if err == nil {
+		err = checkKeys(running, trusted, engine.loops.keys)
+	}
+	if err != nil {
 		fail(err)
 	} else {
 		start("maintenance switches", func() error { return engine.flags.Run(background) })

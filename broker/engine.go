@@ -84,6 +84,7 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 	})
 	counted := meter.New()
 	flags := upkeep.NewFlags(db, min(flagsInterval, b.cfg.Caches.RefreshInterval), gates.WakeAll, b.log)
+	keys := upkeep.NewKeys(db, trusted.ringIDs(), b.log)
 	acking := b.ackConfig()
 	acking.Sealer, acking.Demanded = sealer, pusher.Encrypts
 	acker := ack.New(acking, db, gates, slots)
@@ -96,6 +97,7 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		FusedPops: b.fusedPops(), FusedClaims: b.cfg.Pop.FusionConcurrency,
 		Paused: flags.PopsPaused, Log: b.log, Opener: opener, Sniff: b.cfg.Secrets.Sniff,
 		MaxAnswerBytes: b.cfg.Pop.MaxAnswerBytes, MaxInflightBytes: b.cfg.Pop.MaxInflightAnswers,
+		KeyMissing: keyMissing(keys),
 		DeadLetter: func(ctx context.Context, letter pop.DeadLetter) bool {
 			outcome := acker.FileDeadLetter(ctx, ack.DeadLetterOrder{
 				PartitionID: letter.PartitionID, Group: letter.Group, Worker: letter.LeaseID, Offset: letter.Offset,
@@ -111,8 +113,9 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 	encryption := push.Encryption{Demanded: pusher.Encrypts, Forget: pusher.ForgetQueue, Sealer: sealer}
 	transactor := transaction.New(transaction.Config{Packer: packer, Encryption: encryption}, db, acker, gates, slots)
 
-	redrives := replay.NewRunner(b.cfg.Server.ServerID+" "+segment.NewID().String(), packer, db, gates, slots, flags.PushesPaused)
-	loops := b.newLoops(db, slots, gates, counted, redrives, popper)
+	replays := replay.Keys{Sealer: sealer, Opener: opener, Demanded: pusher.Encrypts}
+	redrives := replay.NewRunner(b.cfg.Server.ServerID+" "+segment.NewID().String(), packer, db, gates, slots, flags.PushesPaused, replays)
+	loops := b.newLoops(db, slots, gates, counted, redrives, popper, keys)
 
 	neighbours := b.newNeighbours(db, pusher, popper, gates, flags, loops.reconcile)
 	var meshFigures func() api.MeshFigures
@@ -140,7 +143,8 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 	}, api.Deps{
 		Pusher: counted.Pusher(front), Popper: counted.Popper(popper), Acker: counted.Acker(acker), Transactor: counted.Transactor(transactor),
 		Store: db, Verifier: tokens,
-		Browser: reader, Tail: watching, Settings: b.settings, Replayer: replay.New(packer, db, gates, slots),
+		Browser: reader, Tail: watching, Settings: b.settings, Replayer: replay.New(packer, db, gates, slots, replays),
+		Traces:   browse.Traces{DB: db, Demanded: pusher.Encrypts, Sealer: sealer, Opener: opener},
 		Streamer: stream.New(stream.Config{Packer: packer, Encryption: encryption}, db, gates, slots), Flags: flags,
 		Ready:        append([]api.Check{{Name: "schema", Run: b.checkStarted}}, loops.checks()...),
 		Starting:     func() bool { return !b.started.Load() },

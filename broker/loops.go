@@ -31,10 +31,11 @@ type loops struct {
 	reconcile *upkeep.Reconcile
 	repairs   *upkeep.Repairs
 	tasks     *upkeep.Tasks
+	keys      *upkeep.Keys
 }
 
 // newLoops makes the loops. redrives works on the tasks over dead letters; popper remembers what is to be read again now and then.
-func (b *Broker) newLoops(db *pg.DB, slots *admission.Controller, gates *ready.Gates, counted *meter.Meter, redrives upkeep.TaskRunner, popper *pop.Server) *loops {
+func (b *Broker) newLoops(db *pg.DB, slots *admission.Controller, gates *ready.Gates, counted *meter.Meter, redrives upkeep.TaskRunner, popper *pop.Server, keys *upkeep.Keys) *loops {
 	retention, metrics := b.cfg.Retention, b.cfg.Metrics
 	return &loops{
 		retention: upkeep.NewRetention(upkeep.RetentionConfig{
@@ -49,11 +50,12 @@ func (b *Broker) newLoops(db *pg.DB, slots *admission.Controller, gates *ready.G
 		reconcile: upkeep.NewReconcile(b.cfg.Caches.RefreshInterval, popper.ForgetAll, b.log),
 		repairs:   upkeep.NewRepairs(popper.Repair, b.log),
 		tasks:     upkeep.NewTasks(redrives, b.log),
+		keys:      keys,
 	}
 }
 
 func (l *loops) all() []loop {
-	return []loop{l.retention, l.stats, l.bytes, l.collector, l.reconcile, l.repairs, l.tasks}
+	return []loop{l.retention, l.stats, l.bytes, l.collector, l.reconcile, l.repairs, l.tasks, l.keys}
 }
 
 // checks are the conditions that /readyz shows. A broker whose loops are late serves all the same.

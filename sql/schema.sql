@@ -128,7 +128,7 @@ DO $$ BEGIN
 END $$;
 
 -- queen.message_traces, queen.message_trace_names: what clients recorded about a message. Ids carry no foreign key: a trace
--- outlives the segment it describes. message_id is always NULL on this engine.
+-- outlives the segment it describes. message_id is always NULL on this engine. encrypted: data is an envelope.
 CREATE TABLE IF NOT EXISTS queen.message_traces (
     id             UUID PRIMARY KEY DEFAULT gen_random_uuid(),
     message_id     UUID,
@@ -146,6 +146,10 @@ CREATE TABLE IF NOT EXISTS queen.message_trace_names (
     PRIMARY KEY (trace_id, trace_name)
 );
 DO $$ BEGIN
+    IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_attribute
+                    WHERE attrelid = 'queen.message_traces'::regclass AND attname = 'encrypted' AND NOT attisdropped) THEN
+        ALTER TABLE queen.message_traces ADD COLUMN encrypted BOOLEAN NOT NULL DEFAULT FALSE;
+    END IF;
     IF to_regclass('queen.idx_message_traces_message_id') IS NULL THEN
         CREATE INDEX idx_message_traces_message_id ON queen.message_traces (message_id);
     END IF;

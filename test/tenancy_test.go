@@ -45,6 +45,7 @@ var functionsWithoutTenant = map[string]string{
 	"log_pop_claim_v1": internal, "log_pop_shorten_v1": byPartition, "dlq_row_v1": internal,
 	"record_trace_v1": byPartition, "delete_message_v1": byPartition, "get_message_traces_v1": byPartition, "log_message_state_v1": byPartition,
 	"log_txns_range_v1": byPartition, "log_message_scan_v1": byPartition, "log_message_frames_v1": byPartition,
+	"encryption_key_used_v1": cluster, "encryption_key_retire_v1": cluster, "rekey_segments_v1": everybody, "rekey_store_segments_v1": everybody,
 	"task_claim_v1": byTask, "task_held_v1": byTask, "task_batch_v1": byTask, "task_purge_step_v1": byTask,
 }
 
@@ -52,6 +53,8 @@ var functionsWithoutTenant = map[string]string{
 var methodsWithoutTenant = map[string]string{
 	"AckByHash": byPartition, "CompletedBefore": byPartition, "AckMulti": byPartition, "ReleaseLease": byPartition, "ShortenLeases": byPartition, "FileDeadLetter": byPartition,
 	"SegmentsOf": byPartition, "SegmentAt": byPartition, "WindowHashes": byPartition, "PartitionLeaseHolder": byPartition,
+	"UseEncryptionKey": cluster, "RetireEncryptionKey": cluster, "EncryptionKeys": cluster,
+	"RotationOf": everybody, "SealedRows": everybody, "StoreRotation": everybody, "StoredRows": everybody,
 	"PartitionOwner": "it tells the tenant",
 	"PopWildcard":    inRequest, "PopSpecific": inRequest, "PopDiscover": inRequest, "PopList": inRequest, "PopReady": inRequest, "Pending": inRequest,
 	"PushMulti": inRequest, "StreamsCycle": inRequest, "Transact": inRequest, "QueueLag": inRequest, "QueueOps": inRequest, "ParkedReplicas": inRequest, "RetentionSeries": inRequest,

@@ -30,6 +30,8 @@ Usage:
   queen schema print   write the schema as SQL
   queen config         show every setting: value in force, where it came from, default
   queen doctor         look at the database: version, schema, round trip, clock, durability
+  queen keys check     say how much is stored encrypted under which key, and which old keys are not needed any more
+  queen keys rotate    put what is stored encrypted under the active key; may be ended and repeated, beside running brokers
   queen version        show the version
 
 Settings come from the environment; docs/configuration.md lists them. With neither DATABASE_URL nor a PG_ variable set, the
@@ -86,6 +88,10 @@ func (p program) command(ctx context.Context, args []string) error {
 		return p.withSettings(func(cfg *broker.Config, _ *slog.Logger) error {
 			return showFindings(p.stdout, broker.Diagnose(ctx, cfg, slog.New(slog.DiscardHandler)))
 		})
+	case "keys check":
+		return p.withSettings(func(cfg *broker.Config, log *slog.Logger) error { return broker.CheckKeys(ctx, cfg, log, p.stdout) })
+	case "keys rotate":
+		return p.withSettings(func(cfg *broker.Config, log *slog.Logger) error { return broker.RotateKeys(ctx, cfg, log, p.stdout) })
 	case "version", "-version", "--version":
 		_, err := fmt.Fprintf(p.stdout, "queen %s (%s, %s/%s)\n", broker.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		return err

@@ -37,6 +37,7 @@ type deadLetterHead struct {
 	TraceID       *uuid.UUID `json:"traceId"`
 	CreatedAt     *string    `json:"createdAt"`
 	FailedAt      *string    `json:"failedAt"`
+	Encrypted     bool       `json:"isEncrypted,omitempty"`
 }
 
 // listDeadLetters lists dead letters, the newest failure first.
@@ -45,7 +46,7 @@ func (s *Server) listDeadLetters(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page, err := s.deps.Store.ListDeadLetters(r.Context(), tenantOf(r), filter)
+	page, err := s.deps.Browser.DeadLetters(r.Context(), tenantOf(r), filter)
 	if err != nil {
 		return badRange(err, filter.From, filter.To)
 	}
@@ -61,6 +62,7 @@ func (s *Server) listDeadLetters(w http.ResponseWriter, r *http.Request) error {
 			ID: row.ID, TransactionID: textOrNull(row.TransactionID), PartitionID: row.PartitionID, Queue: textOrNull(row.Queue),
 			Partition: textOrNull(row.Partition), Group: row.Group, ErrorMessage: textOrNull(row.Error), RetryCount: row.RetryCount,
 			MessageID: row.MessageID, Offset: row.Offset, TraceID: uuidOrNull(row.TraceID), CreatedAt: millis(row.FailedAt), FailedAt: millis(row.FailedAt),
+			Encrypted: row.Encrypted,
 		}
 		if head.Queue != nil {
 			head.Partition = &row.Partition // the empty name is a real one

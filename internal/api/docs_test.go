@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"queenmq/internal/auth"
 )
 
 // The generated parts of the documents stand between these lines.
@@ -31,9 +33,13 @@ func withGenerated(t *testing.T, path, part string) string {
 func TestRouteDocumentIsCurrent(t *testing.T) {
 	t.Parallel()
 	var part strings.Builder
-	part.WriteString("| Method | Path | Access | What it does |\n| --- | --- | --- | --- |\n")
+	part.WriteString("| Method | Path | Access | What it does | read-only | write-only | read-write | admin |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, r := range routes {
-		fmt.Fprintf(&part, "| %s | `%s` | %s | %s |\n", r.method, r.path, r.access, r.summary)
+		fmt.Fprintf(&part, "| %s | `%s` | %s | %s |", r.method, r.path, r.access, r.summary)
+		for _, role := range []auth.Roles{auth.ReadOnly, auth.WriteOnly, auth.ReadWrite, auth.Admin} {
+			part.WriteString(map[bool]string{true: " yes |", false: " - |"}[r.access == accessPublic || rolesOf[r.access].Any(role)])
+		}
+		part.WriteString("\n")
 	}
 	const path = "../../docs/http.md"
 	golden(t, path, withGenerated(t, path, part.String()))

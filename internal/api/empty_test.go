@@ -185,7 +185,7 @@ func (f *emptyBroker) PostgresStats(context.Context) (json.RawMessage, error) {
 	return f.raw()
 }
 
-func (f *emptyBroker) ListDeadLetters(context.Context, uuid.UUID, pg.DeadLetterFilter) (pg.DeadLetterPage, error) {
+func (f *emptyBroker) DeadLetters(context.Context, uuid.UUID, pg.DeadLetterFilter) (pg.DeadLetterPage, error) {
 	return pg.DeadLetterPage{}, f.err
 }
 

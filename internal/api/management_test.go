@@ -155,7 +155,14 @@ func TestManagementScenarios(t *testing.T) {
 }
 
 // pages is a Browser of fixed messages.
-type pages struct{ page browse.Page }
+type pages struct {
+	page    browse.Page
+	letters pg.DeadLetterPage
+}
+
+func (p pages) DeadLetters(context.Context, uuid.UUID, pg.DeadLetterFilter) (pg.DeadLetterPage, error) {
+	return p.letters, nil
+}
 
 func (p pages) List(context.Context, uuid.UUID, pg.MessageFilter) (browse.Page, error) {
 	return p.page, nil
@@ -183,13 +190,11 @@ func TestPayloadBytesPassThroughEveryReadRoute(t *testing.T) {
 	const payload = "{\"b\": 123456789012345678901234567890,\n\t\"a\":\"<\\u0000\\ud800>\", \"a\":1E400}"
 	f := &world{}
 	s := f.server()
-	s.deps.Browser = pages{browse.Page{Messages: []browse.Message{
+	s.deps.Browser = pages{page: browse.Page{Messages: []browse.Message{
 		{Content: browse.Content{Available: true, ID: messageID, TransactionID: "t", Payload: []byte(payload)}},
 		{Content: browse.Content{Available: true, ID: messageID}},
 		{},
-	}}}
-	store := rows{&f.emptyBroker, pg.DeadLetterPage{Rows: []pg.DeadLetterRow{{Payload: []byte(payload), FailedAt: time.UnixMilli(1)}}}}
-	s.deps.Store = fakeStore{store, f}
+	}}, letters: pg.DeadLetterPage{Rows: []pg.DeadLetterRow{{Payload: []byte(payload), FailedAt: time.UnixMilli(1)}}}}
 	server := serveHandler(t, s)
 	for _, path := range []string{"/api/v1/messages", "/api/v1/messages/" + partitionID.String() + "/t", "/api/v1/pipelines/" + messageID.String(), "/api/v1/dlq"} {
 		answer := call(t, server, "GET", path, "")
@@ -207,16 +212,6 @@ func TestPayloadBytesPassThroughEveryReadRoute(t *testing.T) {
 	require.Contains(t, list, `{"id":null,"transactionId":null,"traceId":null,"producerSub":null,"isEncrypted":false`, "an evicted message shows nothing of its content")
 	require.Contains(t, list, `"data":null,"payload":null`)
 	require.Contains(t, call(t, server, "GET", "/api/v1/dlq", "").body, `"failedAt":"1970-01-01T00:00:00.001Z"`)
-}
-
-// rows is a store with fixed dead letters.
-type rows struct {
-	*emptyBroker
-	page pg.DeadLetterPage
-}
-
-func (r rows) ListDeadLetters(context.Context, uuid.UUID, pg.DeadLetterFilter) (pg.DeadLetterPage, error) {
-	return r.page, nil
 }
 
 // A queueLister notes what it was asked for.

@@ -19,6 +19,7 @@ type Browser interface {
 	List(ctx context.Context, tenant uuid.UUID, filter pg.MessageFilter) (browse.Page, error)
 	Find(ctx context.Context, tenant, partition uuid.UUID, transactionID string) (browse.Detail, bool, error)
 	Trace(ctx context.Context, tenant, trace uuid.UUID, limit int) ([]browse.Traced, error)
+	DeadLetters(ctx context.Context, tenant uuid.UUID, filter pg.DeadLetterFilter) (pg.DeadLetterPage, error)
 	Partition(ctx context.Context, tenant, partition uuid.UUID, from int64, limit int) (browse.Part, bool, error)
 }
 

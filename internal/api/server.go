@@ -105,8 +105,10 @@ type Deps struct {
 	Store      Store
 	Browser    Browser
 	Replayer   Replayer
-	Streamer   Streamer
-	Flags      Flags
+	// Traces is nil for those of the Store, kept as they come.
+	Traces   Traces
+	Streamer Streamer
+	Flags    Flags
 	// Tail lets people watch queues. Nil lets nobody.
 	Tail Tailer
 	// Settings lists the settings in force, secrets masked. Nil lists none.
@@ -182,6 +184,9 @@ func New(cfg Config, deps Deps) *Server {
 	if deps.Pusher == nil || deps.Popper == nil || deps.Acker == nil || deps.Transactor == nil || deps.Store == nil ||
 		deps.Browser == nil || deps.Replayer == nil || deps.Streamer == nil || deps.Flags == nil {
 		panic("api: a required dependency is missing")
+	}
+	if deps.Traces == nil {
+		deps.Traces = deps.Store
 	}
 	if cfg.MaxBodyBytes <= 0 {
 		cfg.MaxBodyBytes = DefaultMaxBodyBytes

@@ -75,7 +75,7 @@ const (
 	shapeDeletedMessage shape = `{"success":"bool","partitionId":"uuid","transactionId":"string","message":"string"}`
 	shapePagination           = `{"limit":"int","offset":"int"}`
 	shapeDeadLetters    shape = `{"messages":[{"id":"uuid","transactionId":"string|null","partitionId":"uuid","queue":"string|null","partition":"string|null","consumerGroup":"string",
-		"errorMessage":"string|null","retryCount":"int","data":"any","payload":"any","producerSub":"string|null","messageId":"uuid","offset":"int","traceId":"uuid|null","createdAt":"time","failedAt":"time"}],
+		"errorMessage":"string|null","retryCount":"int","data":"any","payload":"any","producerSub":"string|null","messageId":"uuid","offset":"int","traceId":"uuid|null","createdAt":"time","failedAt":"time","isEncrypted?":"bool"}],
 		"pagination":` + shapePagination + `,"total":"int","nextCursor":"string|null"}`
 	shapeDeletedDeadLetters shape = `{"success":"bool","deleted":"int","queue":"string","consumerGroup":"string|null"}`
 	shapeCount              shape = `{"count":"int"}`

@@ -71,7 +71,6 @@ type StatisticsStore interface {
 
 // A DeadLetterStore reads and deletes dead letters, and keeps the tasks over many of them.
 type DeadLetterStore interface {
-	ListDeadLetters(ctx context.Context, tenant uuid.UUID, filter pg.DeadLetterFilter) (pg.DeadLetterPage, error)
 	CountDeadLetters(ctx context.Context, tenant uuid.UUID, filter pg.DeadLetterFilter) (int64, error)
 	DeadLetterShapes(ctx context.Context, tenant uuid.UUID, filter pg.DeadLetterFilter, limit int) (json.RawMessage, error)
 	DeleteDeadLetterAt(ctx context.Context, tenant, partition uuid.UUID, transactionID string) (json.RawMessage, error)

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"encoding/json/jsontext"
 	jsonv2 "encoding/json/v2"
 	"fmt"
@@ -11,6 +12,13 @@ import (
 
 	"queenmq/internal/pg"
 )
+
+// Traces are what clients record about messages; browse.Traces is one that encrypts what encrypted queues demand.
+type Traces interface {
+	RecordTrace(ctx context.Context, tenant uuid.UUID, record pg.TraceRecord) (json.RawMessage, error)
+	MessageTraces(ctx context.Context, tenant, partition uuid.UUID, transactionID string) (json.RawMessage, error)
+	TracesByName(ctx context.Context, tenant uuid.UUID, name string, limit, offset int) (json.RawMessage, error)
+}
 
 // maxTraceTransactionID is what the column of recorded traces holds, in characters.
 const maxTraceTransactionID = 255
@@ -35,7 +43,7 @@ func (s *Server) recordTrace(w http.ResponseWriter, r *http.Request) error {
 		refused.body = []byte(`{"success":false,"error":"Message not found","code":"not_found"}`)
 		return refused
 	}
-	answer, err := s.deps.Store.RecordTrace(r.Context(), tenant, record)
+	answer, err := s.deps.Traces.RecordTrace(r.Context(), tenant, record)
 	if err != nil {
 		return err
 	}
@@ -128,13 +136,13 @@ func (s *Server) messageTraces(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return writeJSON(w, http.StatusOK, []byte(`{"traces":[]}`))
 	}
-	return relay(w)(s.deps.Store.MessageTraces(r.Context(), tenantOf(r), partition, r.PathValue("transactionId")))
+	return relay(w)(s.deps.Traces.MessageTraces(r.Context(), tenantOf(r), partition, r.PathValue("transactionId")))
 }
 
 // tracesByName lists what was recorded under a name, oldest first.
 func (s *Server) tracesByName(w http.ResponseWriter, r *http.Request) error {
 	limit, offset := lenient(r).page(100)
-	return relay(w)(s.deps.Store.TracesByName(r.Context(), tenantOf(r), r.PathValue("traceName"), limit, offset))
+	return relay(w)(s.deps.Traces.TracesByName(r.Context(), tenantOf(r), r.PathValue("traceName"), limit, offset))
 }
 
 // listTraceNames lists the names under which something was recorded, the most recent first.

@@ -192,6 +192,10 @@ type DeadLetterRow struct {
 	RetryCount int
 	FailedAt   time.Time
 	TraceID    uuid.NullUUID
+	// Encrypted says that Payload is an envelope; EncryptionUnknown that an older build filed it without saying.
+	Encrypted, EncryptionUnknown bool
+	// SealedError is the envelope of what the consumer reported, nil when Error says it.
+	SealedError []byte
 }
 
 // A DeadLetterMove replays one dead letter: a push of one frame and the deletion of the row, together.
@@ -306,7 +310,8 @@ type TraceRecord struct {
 	TransactionID string
 	Group         string
 	EventType     string
-	// Data is any JSON.
-	Data  []byte
-	Names []string
+	// Data is any JSON; Encrypted says that it is an envelope.
+	Data      []byte
+	Encrypted bool
+	Names     []string
 }

@@ -47,13 +47,16 @@ type deadLetterJSON struct {
 	RetryCount    int             `json:"retryCount"`
 	FailedAt      time.Time       `json:"failedAt"`
 	TraceID       uuid.NullUUID   `json:"traceId"`
+	Encrypted     *bool           `json:"encrypted"`
+	SealedError   []byte          `json:"errorSealed"`
 }
 
 func (d *deadLetterJSON) row() DeadLetterRow {
 	row := DeadLetterRow{
 		ID: d.ID, PartitionID: d.PartitionID, Queue: d.Queue, Partition: d.Partition, Group: d.Group, Offset: d.Offset,
 		MessageID: d.MessageID.UUID, TransactionID: orEmpty(d.TransactionID), Payload: d.Raw, Error: orEmpty(d.Error),
-		RetryCount: d.RetryCount, FailedAt: d.FailedAt, TraceID: d.TraceID,
+		RetryCount: d.RetryCount, FailedAt: d.FailedAt, TraceID: d.TraceID, SealedError: d.SealedError,
+		Encrypted: d.Encrypted != nil && *d.Encrypted, EncryptionUnknown: d.Encrypted == nil,
 	}
 	if d.Raw == nil && string(d.Data) != "null" {
 		row.Payload = d.Data

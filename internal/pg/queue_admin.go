@@ -171,7 +171,7 @@ func (db *DB) ReleaseLeaseOf(ctx context.Context, tenant, partition uuid.UUID, g
 func (db *DB) RecordTrace(ctx context.Context, tenant uuid.UUID, t TraceRecord) (json.RawMessage, error) {
 	f := filter{
 		"transactionId": t.TransactionID, "partitionId": t.PartitionID, "consumerGroup": t.Group, "eventType": t.EventType,
-		"workerId": "queen", "traceNames": t.Names,
+		"workerId": "queen", "traceNames": t.Names, "encrypted": t.Encrypted,
 	}
 	if t.Data != nil {
 		f["data"] = json.RawMessage(t.Data)

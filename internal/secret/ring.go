@@ -30,6 +30,31 @@ type KeyID [ivBytes - nonceBytes]byte
 // String returns the id as 8 hexadecimal digits.
 func (id KeyID) String() string { return hex.EncodeToString(id[:]) }
 
+// An UndecryptableError says why a payload cannot be opened; it is an [ErrUndecryptable].
+type UndecryptableError struct {
+	// Envelope is false for a payload that is no envelope at all.
+	Envelope bool
+	// Key is what the envelope says about its key; envelopes of other programs say anything.
+	Key KeyID
+	// Known says that the ring has that key: then the bytes were changed after they were encrypted.
+	Known bool
+}
+
+// Error tells people what to look for.
+func (e *UndecryptableError) Error() string {
+	switch {
+	case !e.Envelope:
+		return "the payload is marked as encrypted and is no envelope"
+	case e.Known:
+		return "the payload was changed after it was encrypted with key " + e.Key.String()
+	default:
+		return ErrUndecryptable.Error() + "; it names key " + e.Key.String()
+	}
+}
+
+// Is makes it an ErrUndecryptable.
+func (e *UndecryptableError) Is(target error) bool { return target == ErrUndecryptable }
+
 type key struct {
 	id   KeyID
 	aead cipher.AEAD
@@ -141,24 +166,40 @@ func parseEnvelope(text []byte) (iv [ivBytes]byte, sealed []byte, ok bool) {
 	return [ivBytes]byte(rawIV), append(sealed, tag...), true
 }
 
-// Open returns the payload of an envelope, or ErrUndecryptable.
+// IDs are the ids of all keys of the ring, the active one first.
+func (r *Ring) IDs() []string {
+	ids := make([]string, len(r.all))
+	for i, k := range r.all {
+		ids[i] = k.id.String()
+	}
+	return ids
+}
+
+// Open returns the payload of an envelope, or an [*UndecryptableError].
 func (r *Ring) Open(text []byte) ([]byte, error) {
+	payload, _, err := r.OpenWith(text)
+	return payload, err
+}
+
+// OpenWith is Open that also tells which key opened the envelope.
+func (r *Ring) OpenWith(text []byte) ([]byte, KeyID, error) {
 	iv, sealed, ok := parseEnvelope(text)
 	if !ok {
-		return nil, ErrUndecryptable
+		return nil, KeyID{}, &UndecryptableError{}
 	}
-	id := KeyID(iv[nonceBytes:])
+	id, known := KeyID(iv[nonceBytes:]), false
 	for _, named := range [...]bool{true, false} {
 		for _, k := range r.all {
 			if (k.id == id) != named {
 				continue
 			}
+			known = known || named
 			if payload, err := k.aead.Open(nil, iv[:nonceBytes], sealed, nil); err == nil {
-				return payload, nil
+				return payload, k.id, nil
 			}
 		}
 	}
-	return nil, ErrUndecryptable
+	return nil, KeyID{}, &UndecryptableError{Envelope: true, Key: id, Known: known}
 }
 
 // LooksSealed reports whether a payload has the shape of an envelope. Anybody can write one: only a frame's flag says that it is.

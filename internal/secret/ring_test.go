@@ -132,7 +132,7 @@ func TestReaderOpensOnlyWhatIsMarked(t *testing.T) {
 		"EnvelopeWithMoreInside": {strings.Replace(vectorEnvelope, "{", `{"n":1,`, 1), false, strings.Replace(vectorEnvelope, "{", `{"n":1,`, 1), nil},
 	} {
 		got, err := reader.Open([]byte(row.payload), row.flagged)
-		require.Equal(t, row.err, err, name)
+		require.ErrorIs(t, err, row.err, name)
 		require.Equal(t, row.want, string(got), name)
 	}
 }

@@ -348,7 +348,8 @@ $$;
 
 -- record_trace_v1: store what a client says about a message. The message need not exist.
 --   p_data  {"transactionId":required, at most 255 characters,"partitionId"?,"consumerGroup"?="__QUEUE_MODE__","eventType"?="info",
---            "data"?={},"workerId"?,"traceNames"?:[text]}; repeated and empty names count once and not at all
+--            "data"?={},"encrypted"?:data is an envelope,"workerId"?,"traceNames"?:[text]}; repeated and empty names count once and not
+--            at all
 -- Returns {"success":true,"traceId"} or {"success":false,"error"}. Raises 22P02 for a partitionId that is no UUID, 22001 for text
 -- that is too long. Locks: none beyond its inserts. Called by: pg.RecordTrace, after the ownership of the partition was checked.
 CREATE OR REPLACE FUNCTION queen.record_trace_v1(p_data JSONB)
@@ -361,10 +362,10 @@ BEGIN
     IF COALESCE(p_data ->> 'transactionId', '') = '' THEN
         RETURN jsonb_build_object('success', FALSE, 'error', 'transactionId is required');
     END IF;
-    INSERT INTO queen.message_traces (partition_id, transaction_id, consumer_group, event_type, data, worker_id, created_at)
+    INSERT INTO queen.message_traces (partition_id, transaction_id, consumer_group, event_type, data, encrypted, worker_id, created_at)
     VALUES (NULLIF(p_data ->> 'partitionId', '')::UUID, p_data ->> 'transactionId',
             COALESCE(NULLIF(p_data ->> 'consumerGroup', ''), '__QUEUE_MODE__'), COALESCE(NULLIF(p_data ->> 'eventType', ''), 'info'),
-            COALESCE(p_data -> 'data', '{}'::JSONB), p_data ->> 'workerId', clock_timestamp())
+            COALESCE(p_data -> 'data', '{}'::JSONB), COALESCE((p_data ->> 'encrypted')::BOOLEAN, FALSE), p_data ->> 'workerId', clock_timestamp())
     RETURNING id INTO v_id;
     INSERT INTO queen.message_trace_names (trace_id, trace_name)
     SELECT DISTINCT v_id, n.v

@@ -2,7 +2,8 @@
 
 -- get_message_traces_v1: the traces of one message, oldest first.
 --   the caller has proven that the partition belongs to its tenant
--- Returns {"traces":[{"id","event_type","data","consumer_group","worker_id","created_at","trace_names":[text]}]}.
+-- Returns {"traces":[{"id","event_type","data","consumer_group","worker_id","created_at","trace_names":[text]}]}; one with an envelope as
+-- its data has "isEncrypted":true as well.
 -- Locks: none. Called by: pg.MessageTraces.
 CREATE OR REPLACE FUNCTION queen.get_message_traces_v1(p_partition_id UUID, p_transaction_id TEXT)
 RETURNS JSONB
@@ -13,6 +14,7 @@ AS $$
                'worker_id', t.worker_id, 'created_at', queen.iso_ms_v1(t.created_at), 'trace_names',
                COALESCE((SELECT jsonb_agg(n.trace_name ORDER BY n.trace_name COLLATE "C")
                            FROM queen.message_trace_names n WHERE n.trace_id = t.id), '[]'::JSONB))
+               || CASE WHEN t.encrypted THEN '{"isEncrypted": true}' ELSE '{}' END::JSONB
                ORDER BY t.created_at, t.id), '[]'::JSONB))
       FROM queen.message_traces t
      WHERE t.partition_id = p_partition_id AND t.transaction_id = p_transaction_id
@@ -47,6 +49,7 @@ AS $$
                 'created_at', queen.iso_ms_v1(t.created_at), 'queue_name', g.queue, 'partition_name', g.partition,
                 'message_payload', NULL, 'trace_names',
                 (SELECT jsonb_agg(n.trace_name ORDER BY n.trace_name COLLATE "C") FROM queen.message_trace_names n WHERE n.trace_id = t.id))
+                || CASE WHEN t.encrypted THEN '{"isEncrypted": true}' ELSE '{}' END::JSONB
                 ORDER BY g.created_at, g.id), '[]'::JSONB)
               FROM page g JOIN queen.message_traces t ON t.id = g.id),
         'total', (SELECT count(*) FROM visible),

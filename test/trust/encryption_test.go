@@ -55,8 +55,40 @@ func TestEncryptedQueueLeavesNoPlainText(t *testing.T) {
 	require.Len(t, batch, 2)
 	require.Equal(t, `{"words":"`+clear+`"}`, string(batch[0].Data), "readers get clear text, byte for byte")
 	require.Equal(t, `"`+clear+`"`, string(batch[1].Data))
-	dead := c.call("POST", "/api/v1/ack", fmt.Sprintf(`{"transactionId":"pushed","partitionId":%q,"leaseId":%q,"status":"dlq","error":"refused"}`, batch[0].PartitionID, batch[0].LeaseID))
+	traced := c.call("POST", "/api/v1/traces", fmt.Sprintf(`{"transactionId":"pushed","partitionId":%q,"traceNames":["seen"],"data":{"saw":%q,"n":1e400}}`, batch[0].PartitionID, clear))
+	require.Equal(t, 201, traced.status, traced.body)
+	dead := c.call("POST", "/api/v1/ack", fmt.Sprintf(`{"transactionId":"pushed","partitionId":%q,"leaseId":%q,"status":"dlq","error":"cannot parse %s"}`, batch[0].PartitionID, batch[0].LeaseID, clear))
 	require.Contains(t, dead.body, `"dlq":true`)
+	batch = c.pop("secret", "batch=10")
+	dead = c.call("POST", "/api/v1/transaction", fmt.Sprintf(`{"operations":[{"type":"ack","transactionId":"moved","partitionId":%q,"leaseId":%q,"status":"failed","error":"%s too"}]}`,
+		batch[0].PartitionID, batch[0].LeaseID, clear))
+	require.Contains(t, dead.body, `"success":true`)
+	requireNowhere(t, s, clear)
+	everywhere := s.DB.QueryRow(t.Context(), `SELECT count(*) FROM queen.log_dlq WHERE encrypted AND payload_raw IS NOT NULL`)
+	var letters int
+	require.NoError(t, everywhere.Scan(&letters))
+	require.Equal(t, 2, letters)
+
+	// Whoever may read gets it back.
+	listed := c.call("GET", "/api/v1/dlq?queue=secret", "").body
+	require.Contains(t, listed, `"errorMessage":"cannot parse `+clear+`"`)
+	require.Contains(t, listed, `"data":{"words":"`+clear+`"}`)
+	require.Contains(t, listed, `"isEncrypted":true`)
+	for _, path := range []string{"/api/v1/traces/by-name/seen", "/api/v1/traces/" + batch[0].PartitionID + "/pushed"} {
+		require.Contains(t, c.call("GET", path, "").body, `{"saw":"`+clear+`","n":1e400}`, path)
+	}
+
+	// A replay brings it back, encrypted all the way, one by one and as a task.
+	replayed := c.call("POST", "/api/v1/messages/"+batch[0].PartitionID+"/pushed/retry", "")
+	require.Equal(t, 200, replayed.status, replayed.body)
+	task := c.call("POST", "/api/v1/dlq/tasks", `{"kind":"redrive","filter":{"queue":"secret"},"destination":{"queue":"open"}}`)
+	require.Less(t, task.status, 300, task.body)
+	require.Equal(t, `{"words":"`+clear+`"}`, string(c.pop("secret", "")[0].Data))
+	require.Eventually(t, func() bool {
+		batch = c.pop("open", "")
+		return len(batch) == 1
+	}, 20*time.Second, 50*time.Millisecond, "what was encrypted stays so in a queue that does not demand it")
+	require.Equal(t, `"`+clear+`"`, string(batch[0].Data))
 	requireNowhere(t, s, clear)
 	require.NotContains(t, c.call("GET", "/metrics/prometheus", "").body, clear)
 }
@@ -102,10 +134,17 @@ func TestKeysRotate(t *testing.T) {
 	require.Len(t, batch, 2)
 	require.Equal(t, []string{`"old"`, `"new"`}, []string{string(batch[0].Data), string(batch[1].Data)})
 	batch = before.pop("secret", "batch=10&consumerGroup=behind")
-	require.Len(t, batch, 2)
+	require.Len(t, batch, 1)
 	require.Equal(t, `"old"`, string(batch[0].Data))
-	require.True(t, batch[1].IsEncrypted, "what no key opens comes as it is stored, and says so")
-	require.NotContains(t, string(batch[1].Data), "new")
+	a := before.call("POST", "/api/v1/ack", fmt.Sprintf(`{"transactionId":"old","partitionId":%q,"leaseId":%q,"status":"completed","consumerGroup":"behind"}`, batch[0].PartitionID, batch[0].LeaseID))
+	require.Contains(t, a.body, `"success":true`)
+	for _, parameters := range []string{"consumerGroup=behind", "consumerGroup=behind&autoAck=true"} {
+		a = before.call("GET", "/api/v1/pop/queue/secret?"+parameters, "")
+		require.Equal(t, 503, a.status, "the broker lacks a key that others have: the message is not at fault")
+		require.Contains(t, a.body, "encryption_key_missing")
+	}
+	require.Equal(t, `"new"`, string(after.pop("secret", "consumerGroup=behind")[0].Data))
+	require.NotContains(t, before.call("GET", "/api/v1/dlq", "").body, "transactionId")
 }
 
 // A payload that somebody shaped like an envelope is a payload, not something to decrypt.

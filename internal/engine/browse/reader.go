@@ -28,6 +28,7 @@ type Store interface {
 	NewestSegments(ctx context.Context, tenant, partition uuid.UUID, below int64, limit int) ([]pg.StoredSegment, error)
 	SegmentsFrom(ctx context.Context, tenant, partition uuid.UUID, from int64, limit int) (pg.PartitionPart, bool, error)
 	TraceMessages(ctx context.Context, tenant, trace uuid.UUID, limit int) ([]pg.TracedMessage, error)
+	ListDeadLetters(ctx context.Context, tenant uuid.UUID, filter pg.DeadLetterFilter) (pg.DeadLetterPage, error)
 }
 
 // Content is a decoded message.
@@ -96,6 +97,30 @@ func (r *Reader) List(ctx context.Context, tenant uuid.UUID, filter pg.MessageFi
 		places[i] = place{entry.Segment, entry.Frame, &page.Messages[i].Content}
 	}
 	return page, r.fill(ctx, places)
+}
+
+// DeadLetters returns one page of dead letters, their payloads and what their consumers reported decrypted where they can be.
+func (r *Reader) DeadLetters(ctx context.Context, tenant uuid.UUID, filter pg.DeadLetterFilter) (pg.DeadLetterPage, error) {
+	page, err := r.db.ListDeadLetters(ctx, tenant, filter)
+	if err != nil || r.opener == nil {
+		return page, err
+	}
+	for i := range page.Rows {
+		row := &page.Rows[i]
+		if row.Encrypted || row.EncryptionUnknown {
+			if plain, err := r.opener.Open(row.Payload, row.Encrypted); err == nil {
+				row.Encrypted = row.Encrypted || !bytes.Equal(plain, row.Payload)
+				row.Payload = plain
+			}
+		}
+		if row.SealedError == nil {
+			continue
+		}
+		if text, err := r.opener.Open(row.SealedError, true); err == nil {
+			row.Error = string(text)
+		}
+	}
+	return page, nil
 }
 
 // Trace returns the messages that carry a trace id, across queues, in the order of time; limit is the most.

@@ -119,7 +119,9 @@ func (s *Server) unsealAll(ctx context.Context, l *look, result *Result) error {
 			// Not ours any more.
 		case lacking:
 			missing = fmt.Errorf("%w: %w", ErrKeyMissing, sealed.err)
-			result.release(ctx, p)
+			if result.release(ctx, p) {
+				s.gates.Released(l.Tenant, p.Queue, p.Partition, l.Group, false)
+			}
 		default:
 			s.file(ctx, l, p, sealed.offset, sealed.reason())
 		}

@@ -57,7 +57,7 @@ func newBench(t *testing.T) *bench {
 }
 
 func (b *bench) runner(holder string, db TaskStore) *Runner {
-	return NewRunner(holder, nil, db, &b.wakes, b.slots, nil)
+	return NewRunner(holder, nil, db, &b.wakes, b.slots, nil, Keys{})
 }
 
 // file stores n messages in a partition and dead-letters all of them for a group, without a consumer: the row is what counts.
@@ -291,7 +291,7 @@ func TestReplayOfOneLetterHappensOnce(t *testing.T) {
 	b.file("q", "b", "g", 1)
 	page, err := b.db.ListDeadLetters(t.Context(), pg.DefaultTenant, pg.DeadLetterFilter{Partition: "a", Limit: 1})
 	require.NoError(t, err)
-	server := New(nil, b.db, &b.wakes, b.slots)
+	server := New(nil, b.db, &b.wakes, b.slots, Keys{})
 	const callers = 8
 	outcomes := make([]Outcome, callers)
 	var running sync.WaitGroup
@@ -323,7 +323,7 @@ func TestReplayToAFullQueueKeepsTheLetter(t *testing.T) {
 	b.file("q", "a", "g", 2)
 	_, err := b.db.Configure(t.Context(), pg.DefaultTenant, "q", "", "", []byte(`{"maxSize":2}`))
 	require.NoError(t, err)
-	server := New(nil, b.db, &b.wakes, b.slots)
+	server := New(nil, b.db, &b.wakes, b.slots, Keys{})
 	page, err := b.db.ListDeadLetters(t.Context(), pg.DefaultTenant, pg.DeadLetterFilter{Limit: 1})
 	require.NoError(t, err)
 	outcome, err := server.ByAddress(t.Context(), pg.DefaultTenant, page.Rows[0].PartitionID, page.Rows[0].TransactionID, "")

@@ -42,18 +42,19 @@ type Runner struct {
 	slots  *admission.Controller
 	// pushesPaused stops redrives while pushes are switched off.
 	pushesPaused func() bool
+	keys         Keys
 }
 
 // NewRunner returns a runner that works under the name holder, which no other broker may use. A nil packer is level 3, a nil
 // pushesPaused is never.
-func NewRunner(holder string, packer *segment.Packer, db TaskStore, gates Gates, slots *admission.Controller, pushesPaused func() bool) *Runner {
+func NewRunner(holder string, packer *segment.Packer, db TaskStore, gates Gates, slots *admission.Controller, pushesPaused func() bool, keys Keys) *Runner {
 	if packer == nil {
 		packer = segment.DefaultPacker()
 	}
 	if pushesPaused == nil {
 		pushesPaused = func() bool { return false }
 	}
-	return &Runner{holder: holder, packer: packer, db: db, gates: gates, slots: slots, pushesPaused: pushesPaused}
+	return &Runner{holder: holder, packer: packer, db: db, gates: gates, slots: slots, pushesPaused: pushesPaused, keys: keys}
 }
 
 // Step does one batch of one task. busy is false when no task wants work; pause is the wait before the next step that the task's
@@ -103,7 +104,7 @@ func (r *Runner) redrive(ctx context.Context, task pg.Task, limit int) (pg.TaskS
 	if err != nil {
 		return pg.TaskStep{}, err
 	}
-	step, err := r.pack(task, cut(rows))
+	step, err := r.pack(ctx, task, cut(rows))
 	if err != nil {
 		return pg.TaskStep{}, err
 	}
@@ -132,7 +133,7 @@ func cut(rows []pg.DeadLetterRow) []pg.DeadLetterRow {
 }
 
 // pack makes one segment per destination partition. Rows without a message cannot be replayed: they are in Rows, and in no segment.
-func (r *Runner) pack(task pg.Task, rows []pg.DeadLetterRow) (pg.RedriveStep, error) {
+func (r *Runner) pack(ctx context.Context, task pg.Task, rows []pg.DeadLetterRow) (pg.RedriveStep, error) {
 	type place struct{ queue, partition string }
 	step := pg.RedriveStep{Task: task.ID, Holder: r.holder, Rows: make([]uuid.UUID, len(rows))}
 	var frames [][]segment.Frame
@@ -155,10 +156,14 @@ func (r *Runner) pack(task pg.Task, rows []pg.DeadLetterRow) (pg.RedriveStep, er
 			n = len(frames)
 			at[to] = n
 			frames = append(frames, nil)
-			step.Segments = append(step.Segments, pg.Segment{Tenant: task.Tenant, Queue: to.queue, Partition: to.partition, Verified: -1, Plain: true})
+			step.Segments = append(step.Segments, pg.Segment{Tenant: task.Tenant, Queue: to.queue, Partition: to.partition, Verified: -1})
 			step.RowsOf = append(step.RowsOf, nil)
 		}
-		frame := frameOf(*row)
+		frame, plain, err := r.keys.frameOf(ctx, task.Tenant, to.queue, *row)
+		if err != nil {
+			return step, err
+		}
+		step.Segments[n].Plain = step.Segments[n].Plain || plain
 		if frame.TraceID.Valid {
 			step.Segments[n].Traces = append(step.Segments[n].Traces, pg.FrameTrace{Frame: len(frames[n]), ID: frame.TraceID.UUID})
 		}

@@ -62,14 +62,15 @@ type Server struct {
 	db     Store
 	gates  Gates
 	slots  *admission.Controller
+	keys   Keys
 }
 
 // New returns a server that moves through db, takes slots of the Push lane and wakes gates. A nil packer is level 3.
-func New(packer *segment.Packer, db Store, gates Gates, slots *admission.Controller) *Server {
+func New(packer *segment.Packer, db Store, gates Gates, slots *admission.Controller, keys Keys) *Server {
 	if packer == nil {
 		packer = segment.DefaultPacker()
 	}
-	return &Server{packer: packer, db: db, gates: gates, slots: slots}
+	return &Server{packer: packer, db: db, gates: gates, slots: slots, keys: keys}
 }
 
 // ByID replays one dead letter. It is not cancelled when the caller leaves: the effect may be wanted.
@@ -102,7 +103,14 @@ func (s *Server) move(ctx context.Context, tenant uuid.UUID, row pg.DeadLetterRo
 	if row.Payload == nil {
 		return outcome, ErrNoPayload
 	}
-	frame := frameOf(row)
+	queue := row.Queue
+	if to.Queue != nil {
+		queue = *to.Queue
+	}
+	frame, plain, err := s.keys.frameOf(ctx, tenant, queue, row)
+	if err != nil {
+		return outcome, fmt.Errorf("replay a dead letter: %w", err)
+	}
 	outcome.MessageID, outcome.TransactionID = frame.ID, frame.TransactionID
 	blob, hashes, err := s.packer.Pack([]segment.Frame{frame})
 	if err != nil {
@@ -114,7 +122,7 @@ func (s *Server) move(ctx context.Context, tenant uuid.UUID, row pg.DeadLetterRo
 	}
 	defer slot.Release()
 	outcome.Move, err = s.db.MoveDeadLetter(ctx, tenant, pg.DeadLetterMove{
-		ID: row.ID, Hash: hashes, Blob: blob, Queue: to.Queue, Partition: to.Partition, Plain: true,
+		ID: row.ID, Hash: hashes, Blob: blob, Queue: to.Queue, Partition: to.Partition, Plain: plain,
 	})
 	if err != nil {
 		return outcome, err
@@ -124,10 +132,4 @@ func (s *Server) move(ctx context.Context, tenant uuid.UUID, row pg.DeadLetterRo
 	}
 	outcome.Found = outcome.Move.Status != Gone
 	return outcome, nil
-}
-
-// frameOf makes the message that a dead letter becomes. It keeps the trace id and has no producer: whoever replays it did not
-// produce it.
-func frameOf(row pg.DeadLetterRow) segment.Frame {
-	return segment.Frame{ID: segment.NewID(), TraceID: row.TraceID, TransactionID: "dlq:" + row.ID.String(), Payload: row.Payload}
 }
