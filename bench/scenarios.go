@@ -36,6 +36,7 @@ var scenarios = []scenario{
 	{"backlog", func(ctx context.Context, b *bench) (result, error) { return b.drainBacklog(ctx) }},
 	{"dedup", func(ctx context.Context, b *bench) (result, error) { return b.dedup(ctx) }},
 	{"console", func(ctx context.Context, b *bench) (result, error) { return b.console(ctx) }},
+	{"consoles", func(ctx context.Context, b *bench) (result, error) { return b.consoles(ctx) }},
 	{"soak", func(ctx context.Context, b *bench) (result, error) { return b.soak(ctx) }},
 }
 

@@ -26,7 +26,7 @@ func token(t *testing.T, subject, role string) string {
 }
 
 // patience is how long the browser may take for everything.
-const patience = 5 * time.Minute
+const patience = 8 * time.Minute
 
 // What the pages show and do is checked by dashboard/e2e/run.mjs; every line it prints is one check.
 func TestConsoleInABrowser(t *testing.T) {

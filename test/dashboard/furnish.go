@@ -176,12 +176,12 @@ func (h *house) orders() {
 	         FROM queen.log_partitions p JOIN queen.queues q ON q.id = p.queue_id WHERE p.id = s.partition_id AND q.name = 'shop.orders'`)
 	h.sql(`UPDATE queen.log_partitions p SET oldest_live_at = p.oldest_live_at - INTERVAL '3 hours' FROM queen.queues q WHERE q.id = p.queue_id AND q.name = 'shop.orders'`)
 	faults := []string{"printer offline: tray 2", "card 4711 declined", "card 4812 declined", "timeout after 30000 ms calling ledger", "card 4913 declined"}
-	failed := 0
-	for range 40 {
-		h.pop(wire.PopRequest{Queue: "shop.orders", AnyPartition: true, Group: "billing", Batch: 30}, func(m wire.Message) (string, string) {
-			if failed < 34 && len(m.TransactionID)%2 == 1 {
-				failed++
-				return "dlq", faults[failed%len(faults)]
+	for n := range 90 {
+		first := true
+		h.pop(wire.PopRequest{Queue: "shop.orders", AnyPartition: true, Group: "billing", Batch: 9}, func(wire.Message) (string, string) {
+			if first && n < 34 { // one of a batch: what comes behind it waits for it
+				first = false
+				return "dlq", faults[n%len(faults)]
 			}
 			return "completed", ""
 		})
@@ -233,8 +233,10 @@ func (h *house) trace() {
 		if i < 3 {
 			partition = h.pop(wire.PopRequest{Queue: queue, Partition: "pipeline", Group: "worker"}, done).Messages[0].PartitionID
 		}
-		h.sql(`UPDATE queen.log_segments s SET created_at = clock_timestamp() - make_interval(secs => $2)
-		         FROM queen.log_partitions p JOIN queen.queues q ON q.id = p.queue_id WHERE p.id = s.partition_id AND q.name = $1 AND p.name = 'pipeline'`, queue, float64([]int{310, 262, 190, 24}[i]))
+		for _, table := range []string{"log_segments", "log_txns"} {
+			h.sql(`UPDATE queen.`+table+` s SET created_at = clock_timestamp() - make_interval(secs => $2)
+			         FROM queen.log_partitions p JOIN queen.queues q ON q.id = p.queue_id WHERE p.id = s.partition_id AND q.name = $1 AND p.name = 'pipeline'`, queue, float64([]int{310, 262, 190, 24}[i]))
+		}
 	}
 	for _, event := range []string{"picked", "packed", "handed over"} {
 		h.note("pipeline-2", partition, event, "order-4711")

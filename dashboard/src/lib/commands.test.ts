@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { curl, queenctl, quote } from './commands';
 
 it.each([
-  ['orders', 'orders'], ['a b', "'a b'"], ["it's", "'it'\\''s'"], ['$(rm -rf /)', "'$(rm -rf /)'"], ['', "''"], ['a\u001b[31m', "$'a\\x1b[31m'"], ['`x`', "'`x`'"],
+  ['orders', 'orders'], ['a b', "'a b'"], ["it's", "'it'\\''s'"], ['$(rm -rf /)', "'$(rm -rf /)'"], ['', "''"], ['a\u001b[31m', "$'a\\u001b[31m'"], ['`x`', "'`x`'"],
 ])('quote %j', (word, want) => expect(quote(word)).toBe(want));
 
 it('leaves out flags without a value', () => {

@@ -1,13 +1,12 @@
 // The commands that do what the buttons do. Every write shows its own, so that what was clicked once can be scripted.
 
+import { visible } from './format';
+
 /** A word of a shell command: as it is when that is safe, else in quotes. */
 export function quote(word: string): string {
   if (/^[A-Za-z0-9_@%+=:,./-]+$/.test(word)) return word;
-  // $'…' for what a terminal would act on.
-  // eslint-disable-next-line no-control-regex
-  if (/[\u0000-\u001f\u007f]/.test(word)) {
-    return "$'" + word.replace(/[\\']/g, '\\$&').replace(/[\u0000-\u001f\u007f]/g, (c) => '\\x' + c.charCodeAt(0).toString(16).padStart(2, '0')) + "'";
-  }
+  // $'…' for what a terminal would act on, and for what cannot be seen.
+  if (visible(word) !== word) return "$'" + visible(word.replace(/[\\']/g, '\\$&')) + "'";
   return "'" + word.replaceAll("'", "'\\''") + "'";
 }
 

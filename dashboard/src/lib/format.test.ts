@@ -42,7 +42,7 @@ describe('time', () => {
 });
 
 it.each([
-  [110, 100, '+10 %'], [90, 100, '−10 %'], [100, 100, '±0 %'], [5, 0, 'new'], [0, 0, '±0 %'], [null, 1, format.unknown],
+  [110, 100, '+10 %'], [5000, 1, '5 k times'], [90, 100, '−10 %'], [100, 100, '±0 %'], [5, 0, 'new'], [0, 0, '±0 %'], [null, 1, format.unknown],
 ])('change from %d to %d', (now, before, want) => expect(format.change(now, before)).toBe(want));
 
 it('writes CSV that no spreadsheet runs', () => {

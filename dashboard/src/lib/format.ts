@@ -112,6 +112,7 @@ export function change(now: number | null | undefined, before: number | null | u
   if (!known(now) || !known(before)) return unknown;
   if (before === 0) return now === 0 ? '±0 %' : 'new';
   const part = ((now - before) / before) * 100;
+  if (part > 999) return `${short(now / before)} times`;
   return `${part > 0 ? '+' : part < 0 ? '−' : '±'}${trimmed(Math.abs(part))} %`;
 }
 

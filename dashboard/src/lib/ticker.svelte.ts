@@ -49,6 +49,8 @@ export function sharing(beats = 1): number {
 export interface PollOptions extends Pick<Call, 'keep' | 'drop'> {
   /** Refresh only with every n-th beat, for what is dear and changes slowly. */
   beats?: number;
+  /** Keep showing the old value while another path is read: for paths that move along with the time. */
+  steady?: boolean;
   /** Never share an answer with other consoles: it must be as of now. */
   fresh?: boolean;
 }
@@ -75,9 +77,11 @@ export class Poll<T> {
       untrack(() => {
         if (next !== this.path) {
           this.path = next;
-          this.value = undefined;
+          if (!this.options.steady || next === null) {
+            this.value = undefined;
+            this.at = 0;
+          }
           this.error = undefined;
-          this.at = 0;
           void this.load();
         } else if (beat !== this.beat && (beat - this.beat >= (this.options.beats ?? 1) || this.error)) {
           this.beat = beat;
