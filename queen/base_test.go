@@ -15,11 +15,12 @@ import (
 func TestPushPopAck(t *testing.T) {
 	t.Parallel()
 	client := connect(t)
+	const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	const queue = "base.round/trip %?#"
 	payloads := []string{`{"big":99999999999999999999, "b":1,"a":2}`, `null`, `"\u0000 \ud800"`, `[1 ,2]`}
 	items := make([]queen.Item, len(payloads))
 	for i, payload := range payloads {
-		items[i] = queen.Item{Queue: queue, Partition: "a/b", Payload: []byte(payload), TraceID: "0199b0c4-7be2-7c04-a1d9-5e2c8f0b6731"}
+		items[i] = queen.Item{Queue: queue, Partition: "a/b", Payload: []byte(payload), TraceID: "0199b0c4-7be2-7c04-a1d9-5e2c8f0b6731", Traceparent: traceparent}
 	}
 	results, err := client.Push(t.Context(), items...)
 	require.NoError(t, err)
@@ -42,6 +43,7 @@ func TestPushPopAck(t *testing.T) {
 		require.Equal(t, "a/b", m.Partition)
 		require.Equal(t, "readers", m.Group)
 		require.Equal(t, "0199b0c4-7be2-7c04-a1d9-5e2c8f0b6731", m.TraceID)
+		require.Equal(t, traceparent, m.Traceparent)
 		require.WithinDuration(t, time.Now(), m.CreatedAt, time.Minute)
 	}
 	ends, err := client.Extend(t.Context(), batch.LeaseID, time.Hour)
@@ -167,7 +169,8 @@ func TestTransaction(t *testing.T) {
 	batch, err := client.Pop(t.Context(), "base.source", queen.PopOptions{Group: "g"})
 	require.NoError(t, err)
 
-	next := queen.Item{Queue: "base.sink", TransactionID: "next", Payload: []byte(`"next"`)}
+	const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+	next := queen.Item{Queue: "base.sink", Traceparent: traceparent, TransactionID: "next", Payload: []byte(`"next"`)}
 	done, err := client.Transaction().Ack(batch.Completed()...).Push(next).Commit(t.Context())
 	require.NoError(t, err)
 	require.Len(t, done.Acked, 1)
@@ -184,6 +187,7 @@ func TestTransaction(t *testing.T) {
 	got, err := client.Pop(t.Context(), "base.sink", queen.PopOptions{})
 	require.NoError(t, err)
 	require.Len(t, got.Messages, 1)
+	require.Equal(t, traceparent, got.Messages[0].Traceparent)
 }
 
 func TestDo(t *testing.T) {

@@ -17,6 +17,8 @@ type Message struct {
 	TransactionID string `json:"transactionId"`
 	// TraceID is "" when the message carries none.
 	TraceID string `json:"traceId"`
+	// Traceparent is that of the span that pushed the message; "" when there was none.
+	Traceparent string `json:"traceparent"`
 	// Payload is the JSON value that was pushed, byte for byte.
 	Payload json.RawMessage `json:"data"`
 	// ProducerSub is the subject of the token that pushed it; "" without authentication.

@@ -24,6 +24,8 @@ type Item struct {
 	TransactionID string
 	// TraceID, a UUID, ties messages together across queues; "" is none.
 	TraceID string
+	// Traceparent is that of the W3C (version 00): the span that pushes. The consumer gets it with the message; "" is none.
+	Traceparent string
 	// Payload is any JSON value. Its bytes come out as they went in.
 	Payload json.RawMessage
 }
@@ -266,14 +268,14 @@ func appendItem(dst []byte, item *Item, transactionID string) ([]byte, error) {
 		return nil, errors.New("the payload is not JSON")
 	}
 	if dst == nil {
-		dst = make([]byte, 0, len(`{"queue":"","partition":"","transactionId":"","traceId":"","payload":}`)+
-			len(item.Queue)+len(item.Partition)+len(transactionID)+len(item.TraceID)+len(item.Payload)+8)
+		dst = make([]byte, 0, len(`{"queue":"","partition":"","transactionId":"","traceId":"","traceparent":"","payload":}`)+
+			len(item.Queue)+len(item.Partition)+len(transactionID)+len(item.TraceID)+len(item.Traceparent)+len(item.Payload)+8)
 	}
 	var err error
 	if dst, err = appendMember(append(dst, '{'), "queue", item.Queue); err != nil {
 		return nil, err
 	}
-	for _, member := range [...]struct{ name, text string }{{"partition", item.Partition}, {"transactionId", transactionID}, {"traceId", item.TraceID}} {
+	for _, member := range [...]struct{ name, text string }{{"partition", item.Partition}, {"transactionId", transactionID}, {"traceId", item.TraceID}, {"traceparent", item.Traceparent}} {
 		if member.text == "" {
 			continue
 		}

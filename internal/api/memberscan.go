@@ -144,6 +144,8 @@ func knownMember(name []byte) string {
 		return "transactionId"
 	case "traceId":
 		return "traceId"
+	case "traceparent":
+		return "traceparent"
 	case "partitionId":
 		return "partitionId"
 	case "status":

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"queenmq/internal/engine/push"
+	"queenmq/internal/engine/segment"
 )
 
 // maxPushItems is the most messages one request may carry. It bounds what one small body can make the broker allocate: a
@@ -105,6 +106,8 @@ func (p *pushScan) scanItem() error {
 			err = p.scanTransactionID()
 		case "traceId":
 			item.TraceID, err = p.scanTraceID()
+		case "traceparent":
+			item.Context, err = p.scanTraceparent()
 		default:
 			err = p.skip()
 		}
@@ -196,6 +199,15 @@ func (m *memberScanner) scanTraceID() (uuid.NullUUID, error) {
 		return uuid.NullUUID{}, err
 	}
 	return traceID(value), nil
+}
+
+// scanTraceparent reads a W3C traceparent. Whatever else stands there counts as none, as with trace ids.
+func (m *memberScanner) scanTraceparent() (segment.TraceContext, error) {
+	value, err := m.value()
+	if err != nil || len(value) < 2 {
+		return segment.TraceContext{}, err
+	}
+	return segment.ParseTraceparent(value[1 : len(value)-1]), nil
 }
 
 func traceID(value []byte) uuid.NullUUID {

@@ -2,11 +2,11 @@ package api
 
 // The shapes of requests and answers, for /openapi.json and for the tests that hold real answers against them.
 const (
-	shapePush   shape = `{"items":[{"queue":"string","partition?":"string|null","payload":"any","transactionId?":"string|null","traceId?":"string|null"}]}`
+	shapePush   shape = `{"items":[{"queue":"string","partition?":"string|null","payload":"any","transactionId?":"string|null","traceId?":"string|null","traceparent?":"string|null"}]}`
 	shapePushed shape = `[{"index":"int","message_id":"uuid","transaction_id":"string","queueName":"string","status":"string","partition_id?":"uuid","trace_id?":"uuid",
 		"error?":"string","code?":"string","queueDepth?":"int","remainingCapacity?":"int"}]`
 	shapePopped shape = `{"success":"bool","queue":"string","partition":"string","partitionId":"string","leaseId":"string","consumerGroup":"string","partitionsClaimed":"int",
-		"messages":[{"id":"uuid","transactionId":"string","traceId":"uuid|null","data":"any","producerSub":"string|null","createdAt":"time","partitionId":"uuid","partition":"string",
+		"messages":[{"id":"uuid","transactionId":"string","traceId":"uuid|null","traceparent?":"string","data":"any","producerSub":"string|null","createdAt":"time","partitionId":"uuid","partition":"string",
 		"leaseId":"string","consumerGroup":"string","queue?":"string"}]}`
 	shapeAck         shape = `{"transactionId":"string","partitionId":"string","status?":"string|null","error?":"string|null","consumerGroup?":"string|null","leaseId?":"string|null","delayMs?":"int|null"}`
 	shapeAckBatch    shape = `{"consumerGroup?":"string|null","acknowledgments|null?":[{"transactionId":"string","partitionId":"string","status?":"string|null","error?":"string|null","leaseId?":"string|null","delayMs?":"int|null"}]}`

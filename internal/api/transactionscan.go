@@ -203,6 +203,13 @@ func (t *transactionScan) readPush() error {
 		}
 		item.TraceID = trace
 	}
+	if t.seek("traceparent") {
+		context, err := t.scanTraceparent()
+		if err != nil {
+			return err
+		}
+		item.Context = context
+	}
 	if t.seek("payload") || t.seek("data") {
 		payload, err := t.value()
 		if err != nil {

@@ -174,6 +174,9 @@ func (c *Client) unpack(batch *queen.Batch, blob []byte, start, take int, like q
 		if frame.TraceID.Valid {
 			message.TraceID = frame.TraceID.UUID.String()
 		}
+		if frame.Context != (segment.TraceContext{}) {
+			message.Traceparent = string(frame.Context.AppendTraceparent(nil))
+		}
 		batch.Messages = append(batch.Messages, message)
 	}
 	return nil

@@ -86,6 +86,7 @@ func (c *Client) lanes(items []queen.Item, results []queen.PushResult) ([]*lane,
 		if trace, err := uuid.Parse(item.TraceID); err == nil {
 			frame.TraceID = uuid.NullUUID{UUID: trace, Valid: true}
 		}
+		frame.Context = segment.ParseTraceparent([]byte(item.Traceparent))
 		results[i] = queen.PushResult{Status: queen.Queued, MessageID: frame.ID.String(), TransactionID: frame.TransactionID}
 		if first, repeated := seen[key{at, frame.TransactionID}]; repeated {
 			results[i].Status, results[i].MessageID = queen.Duplicate, results[first].MessageID

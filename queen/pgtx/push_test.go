@@ -156,9 +156,10 @@ func TestPushTx(t *testing.T) {
 		t.Parallel()
 		client, db := broker(t)
 		q := newClient(t, db)
+		const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 		const trace = "0199b0c4-7be2-7c04-a1d9-5e2c8f0b6731"
 		require.NoError(t, commit(t.Context(), db, func(tx pgx.Tx) error {
-			_, err := q.PushTx(t.Context(), tx, queen.Item{Queue: "tx.traced", Payload: []byte("0")}, queen.Item{Queue: "tx.traced", TraceID: trace, Payload: []byte("1")})
+			_, err := q.PushTx(t.Context(), tx, queen.Item{Queue: "tx.traced", Payload: []byte("0")}, queen.Item{Queue: "tx.traced", TraceID: trace, Traceparent: traceparent, Payload: []byte("1")})
 			return err
 		}))
 		response, err := client.Do(t.Context(), http.MethodGet, "/api/v1/pipelines/"+trace, nil, nil)
@@ -166,6 +167,13 @@ func TestPushTx(t *testing.T) {
 		found, err := queen.Decode[struct{ Messages []struct{ Queue string } }](response.Body)
 		require.NoError(t, err)
 		require.Len(t, found.Messages, 1)
+		batch, err := client.Pop(t.Context(), "tx.traced", queen.PopOptions{Group: "broker"})
+		require.NoError(t, err)
+		require.Equal(t, traceparent, batch.Messages[1].Traceparent)
+		batch, err = q.Pop(t.Context(), db, "tx.traced", queen.PopOptions{Group: "database"})
+		require.NoError(t, err)
+		require.Equal(t, traceparent, batch.Messages[1].Traceparent)
+		require.Empty(t, batch.Messages[0].Traceparent)
 	})
 
 	t.Run("NonsenseNeverReachesTheDatabase", func(t *testing.T) {

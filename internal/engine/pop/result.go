@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"queenmq/internal/engine/admission"
+	"queenmq/internal/engine/segment"
 	"queenmq/internal/pg"
 )
 
@@ -133,6 +134,10 @@ func (r *Result) appendSlice(dst []byte, s *slice, tail []byte) []byte {
 			dst = append(dst, '"')
 		} else {
 			dst = append(dst, "null"...)
+		}
+		if frame.Context != (segment.TraceContext{}) {
+			dst = append(dst, `,"traceparent":"`...)
+			dst = append(frame.Context.AppendTraceparent(dst), '"')
 		}
 		payload := frame.Payload
 		if frame.Encrypted {

@@ -47,6 +47,8 @@ type Item struct {
 	// text of the message id.
 	TransactionID string
 	TraceID       uuid.NullUUID
+	// Context is the span that pushed the message, zero when there was none.
+	Context segment.TraceContext
 	// Payload is stored byte for byte. It is not copied; see [Pusher.Push] for how long it stays in use.
 	Payload []byte
 }

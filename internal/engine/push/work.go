@@ -109,6 +109,7 @@ func (w *work) pack(packer *segment.Packer, refuse func(ref, error)) error {
 		frame := segment.Frame{
 			ID:            v.MessageID,
 			TraceID:       it.TraceID,
+			Context:       it.Context,
 			TransactionID: v.TransactionID,
 			ProducerSub:   r.call.producerSub,
 			Payload:       it.Payload,

@@ -14,7 +14,8 @@ const (
 	flagTrace       = 1 << 0
 	flagProducerSub = 1 << 1
 	flagEncrypted   = 1 << 2
-	flagsKnown      = flagTrace | flagProducerSub | flagEncrypted
+	flagContext     = 1 << 3
+	flagsKnown      = flagTrace | flagProducerSub | flagEncrypted | flagContext
 )
 
 const (
@@ -45,6 +46,8 @@ type Frame struct {
 	ID uuid.UUID
 	// TraceID is the pipeline the message belongs to, if any.
 	TraceID uuid.NullUUID
+	// Context is the span that pushed the message, zero when there was none.
+	Context TraceContext
 	// TransactionID is the de-duplication key, at most [MaxTransactionIDBytes].
 	TransactionID string
 	// ProducerSub is the authenticated subject of the pusher; empty when there was none.
@@ -60,6 +63,9 @@ func (f *Frame) EncodedLen() int {
 	n := lengthBytes + minBody + len(f.TransactionID) + len(f.Payload)
 	if f.TraceID.Valid {
 		n += 16
+	}
+	if f.Context != (TraceContext{}) {
+		n += len(f.Context)
 	}
 	if f.ProducerSub != "" {
 		n += 2 + len(f.ProducerSub)
@@ -88,12 +94,18 @@ func AppendFrame(dst []byte, f *Frame) ([]byte, error) {
 	if f.Encrypted {
 		flags |= flagEncrypted
 	}
+	if f.Context != (TraceContext{}) {
+		flags |= flagContext
+	}
 	//nolint:gosec // the three lengths were bounded above
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(f.EncodedLen()-lengthBytes))
 	dst = append(dst, flags)
 	dst = append(dst, f.ID[:]...)
 	if f.TraceID.Valid {
 		dst = append(dst, f.TraceID.UUID[:]...)
+	}
+	if flags&flagContext != 0 {
+		dst = append(dst, f.Context[:]...)
 	}
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(f.TransactionID))) //nolint:gosec // bounded above
 	dst = append(dst, f.TransactionID...)
@@ -108,6 +120,7 @@ func AppendFrame(dst []byte, f *Frame) ([]byte, error) {
 type View struct {
 	ID      uuid.UUID
 	TraceID uuid.NullUUID
+	Context TraceContext
 	// TransactionID, ProducerSub and Payload are slices of the segment's buffer: read only, valid until Release.
 	TransactionID []byte
 	ProducerSub   []byte
@@ -145,6 +158,13 @@ func parseFrame(raw []byte) (View, int, error) {
 		copy(v.TraceID.UUID[:], body)
 		v.TraceID.Valid = true
 		body = body[16:]
+	}
+	if flags&flagContext != 0 {
+		if len(body) < len(v.Context) {
+			return v, 0, fmt.Errorf("%w: trace context runs over its frame", ErrMalformed)
+		}
+		copy(v.Context[:], body)
+		body = body[len(v.Context):]
 	}
 	var ok bool
 	if v.TransactionID, body, ok = cutPrefixed(body); !ok {

@@ -74,6 +74,7 @@ func (f *Frames) At(i int) Frame {
 	return Frame{
 		ID:            v.ID,
 		TraceID:       v.TraceID,
+		Context:       v.Context,
 		TransactionID: string(v.TransactionID),
 		ProducerSub:   string(v.ProducerSub),
 		Encrypted:     v.Encrypted,

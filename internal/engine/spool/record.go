@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"queenmq/internal/engine/push"
+	"queenmq/internal/engine/segment"
 	"queenmq/internal/pg"
 )
 
@@ -58,6 +59,10 @@ func appendRecord(dst []byte, m *push.Accepted) []byte {
 		dst = append(dst, m.TraceID.UUID.String()...)
 		dst = append(dst, '"')
 	}
+	if m.Context != (segment.TraceContext{}) {
+		dst = append(dst, `,"traceparent":"`...)
+		dst = append(m.Context.AppendTraceparent(dst), '"')
+	}
 	dst = append(dst, `,"encrypted":`...)
 	if m.Sealed {
 		dst = append(dst, "true"...)
@@ -102,6 +107,7 @@ type recordHead struct {
 	MessageID     *uuid.UUID    `json:"messageId"`
 	ProducerSub   string        `json:"producerSub"`
 	TraceID       uuid.NullUUID `json:"traceId"`
+	Traceparent   string        `json:"traceparent"`
 	Encrypted     bool          `json:"encrypted"`
 }
 
@@ -122,6 +128,7 @@ func decodeRecord(body []byte) (push.Accepted, error) {
 		Tenant: pg.DefaultTenant, ProducerSub: head.ProducerSub, Sealed: head.Encrypted,
 		Item: push.Item{
 			Queue: head.Queue, Partition: head.Partition, TransactionID: head.TransactionID, TraceID: head.TraceID,
+			Context: segment.ParseTraceparent([]byte(head.Traceparent)),
 			Payload: body[at+len(payloadMember) : len(body)-1],
 		},
 	}
