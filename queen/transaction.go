@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"uuid"
 )
@@ -55,7 +56,22 @@ type TransactionResult struct {
 // Where every message leaves its transaction id to this call, a lost answer is made good: the transaction is sent again, and a
 // message that is already there, under the id that was made up for it, shows that the first attempt was committed.
 func (t *Transaction) Commit(ctx context.Context) (*TransactionResult, error) {
-	items := append([]Item(nil), t.items...)
+	items := slices.Clone(t.items)
+	if t.client.observer == nil || len(items) == 0 {
+		return t.commit(ctx, items)
+	}
+	ctx, done := t.client.observer.Pushing(ctx, items)
+	result, err := t.commit(ctx, items)
+	if err != nil {
+		done(nil, err)
+		return nil, err
+	}
+	done(result.Pushed, nil)
+	return result, nil
+}
+
+// commit sends the transaction with items in place of those that were given.
+func (t *Transaction) commit(ctx context.Context, items []Item) (*TransactionResult, error) {
 	own := len(items) > 0 // every message has an id that nobody else can have used
 	for i := range items {
 		if items[i].TransactionID == "" {

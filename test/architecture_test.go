@@ -64,9 +64,10 @@ var mayImport = map[string][]string{
 	"sql":                {},
 	"dashboard":          {},
 
-	"queen":         {},
-	"queen/streams": {"queen"},
-	"queen/pgtx":    {"queen", "internal/engine/segment", "internal/secret"},
+	"queen":           {},
+	"queen/streams":   {"queen"},
+	"queen/queenotel": {"queen"},
+	"queen/pgtx":      {"queen", "internal/engine/segment", "internal/secret"},
 
 	"bench/...":          {"*"},
 	"examples/...":       {}, // plain clients of the wire
