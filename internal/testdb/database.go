@@ -123,6 +123,7 @@ func buildTemplate(admin string) (string, error) {
 		return "", err
 	}
 	digest := sha256.New()
+	fmt.Fprintf(digest, "%d\x00", pg.SchemaVersion) // it is recorded in the template
 	for _, file := range files {
 		fmt.Fprintf(digest, "%s\x00%s\x00", file.Name, file.Text)
 	}
