@@ -30,9 +30,16 @@ type read struct {
 // consolePages are the reads of the pages that people leave open, as dashboard/src/pages has them.
 func consolePages(queue string) [][]read {
 	overview := []read{
-		{path: "/api/v1/resources/overview"}, {path: "/api/v1/analytics/worker-metrics"}, {path: "/api/v1/consumer-groups", beats: 2}, {path: "/readyz"},
-		{path: "/api/v1/leases?abandoned=true&limit=1", beats: 2}, {path: "/api/v1/resources/capacity", beats: 2}, {path: "/api/v1/dlq/shapes?limit=5", beats: 2},
-		{path: "/api/v1/analytics/postgres-stats", beats: 4}, {path: "/api/v1/analytics/retention", beats: 4}, {path: "/api/v1/system/brokers", beats: 2},
+		{path: "/api/v1/resources/overview"},
+		{path: "/api/v1/analytics/worker-metrics"},
+		{path: "/api/v1/consumer-groups", beats: 2},
+		{path: "/readyz"},
+		{path: "/api/v1/leases?abandoned=true&limit=1", beats: 2},
+		{path: "/api/v1/resources/capacity", beats: 2},
+		{path: "/api/v1/dlq/shapes?limit=5", beats: 2},
+		{path: "/api/v1/analytics/postgres-stats", beats: 4},
+		{path: "/api/v1/analytics/retention", beats: 4},
+		{path: "/api/v1/system/brokers", beats: 2},
 		{path: "/api/v1/system/maintenance"},
 	}
 	return [][]read{
