@@ -47,12 +47,13 @@ AS $$
 $$;
 
 -- log_queue_totals_v1: the sums of log_partition_figures_v1 over a queue, and its number of partitions; always one row. Every table
--- is read once, so that 100,000 partitions take a fifth of a second. Locks: none. Called by: log_queue_detail_v1.
+-- is read once, by one process: workers cost more than they bring, and a page for people must not take all processors. Locks: none. Called by: log_queue_detail_v1.
 CREATE OR REPLACE FUNCTION queen.log_queue_totals_v1(p_queue_id UUID)
 RETURNS TABLE (r_partitions BIGINT, r_total BIGINT, r_pending BIGINT, r_processing BIGINT, r_completed BIGINT, r_dlq BIGINT)
 LANGUAGE plpgsql STABLE
 SET plan_cache_mode = force_custom_plan
 SET jit = off
+SET max_parallel_workers_per_gather = 0
 AS $$
 BEGIN
     RETURN QUERY
@@ -197,6 +198,7 @@ RETURNS JSONB
 LANGUAGE plpgsql STABLE
 SET plan_cache_mode = force_custom_plan
 SET jit = off
+SET max_parallel_workers_per_gather = 0
 AS $$
 DECLARE
     v_limit  INT := LEAST(GREATEST(COALESCE((p_filters ->> 'limit')::INT, 1000), 1), 1000);
@@ -349,6 +351,7 @@ RETURNS TABLE (segments BIGINT, messages BIGINT)
 LANGUAGE plpgsql STABLE
 SET plan_cache_mode = force_custom_plan
 SET jit = off
+SET max_parallel_workers_per_gather = 0
 AS $$
 DECLARE
     v_queue UUID := (SELECT q.id FROM queen.queues q WHERE q.tenant_id = p_tenant AND q.name = p_queue);

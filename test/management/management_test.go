@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -209,4 +211,49 @@ func TestDamagedMessagesAreShownAsUnreadable(t *testing.T) {
 	require.EqualValues(t, 3, p.must(0, "POST", "/api/v1/resources/queues/q/purge", `{"mode":"all"}`)["messages"])
 	totals := p.must(1, "GET", "/api/v1/analytics/retention?queue=q", "")["totals"].(map[string]any)
 	require.Equal(t, []any{3.0, 3.0}, []any{totals["purgeMsgs"], totals["totalMsgs"]})
+}
+
+// However many pushes come through both brokers at once, a bounded queue takes exactly what it has room for; and room that an answered ack
+// made is there for the next push through either.
+func TestBoundedQueueIsExactOverBrokers(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	const room, pushers, each = 60, 8, 20
+	p.must(0, "POST", "/api/v1/configure", fmt.Sprintf(`{"queue":"q","options":{"maxSize":%d}}`, room))
+	var taken, refused atomic.Int64
+	var running sync.WaitGroup
+	for i := range pushers {
+		running.Go(func() {
+			for range each {
+				answer, err := p.http.Post(p.urls[i%2]+"/api/v1/push", "application/json", strings.NewReader(fmt.Sprintf(`{"items":[{"queue":"q","partition":"p%d","payload":1}]}`, i%3)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				text, err := io.ReadAll(answer.Body)
+				_ = answer.Body.Close()
+				switch {
+				case err == nil && strings.Contains(string(text), `"status":"queued"`):
+					taken.Add(1)
+				case err == nil && strings.Contains(string(text), `"code":"QUEUE_FULL"`):
+					refused.Add(1)
+				default:
+					t.Errorf("%v: %s", err, text)
+				}
+			}
+		})
+	}
+	running.Wait()
+	require.Equal(t, []int64{room, pushers*each - room}, []int64{taken.Load(), refused.Load()})
+	for broker := range p.urls {
+		queues := p.must(broker, "GET", "/api/v1/resources/capacity", "")["queues"].([]any)
+		require.Equal(t, []any{0.0, true}, []any{queues[0].(map[string]any)["remainingCapacity"], queues[0].(map[string]any)["full"]})
+	}
+	popped := p.must(0, "GET", "/api/v1/pop/queue/q?batch=1&autoAck=true", "")
+	require.Len(t, popped["messages"], 1)
+	const push = `{"items":[{"queue":"q","partition":"p1","payload":1}]}`
+	status, _ := p.do(1, "POST", "/api/v1/push", push)
+	require.Equal(t, 201, status)
+	queues := p.must(0, "GET", "/api/v1/resources/capacity", "")["queues"].([]any)
+	require.Equal(t, 0.0, queues[0].(map[string]any)["remainingCapacity"], "the one message of room was given out again")
 }
