@@ -165,7 +165,8 @@ func (b *bench) furnishCell(ctx context.Context) error {
 			SELECT p.id, 'g', CASE WHEN substr(p.name, 2)::int % 100 = 0 THEN -1 ELSE 0 END FROM queen.log_partitions p JOIN queen.queues q ON q.id = p.queue_id
 			 WHERE q.name LIKE $1 || '.q%' OR q.name = $1 || '.big'`, []any{b.queue}},
 		{`INSERT INTO queen.queue_lag_metrics (bucket_time, queue_id, push_message_count, pop_count)
-			SELECT date_trunc('minute', now()) - interval '1 min', id, 10, 10 FROM queen.queues WHERE name LIKE $1 || '.q%'`, []any{b.queue}},
+			SELECT date_trunc('minute', now()) - interval '1 min', id, 10, 10 FROM queen.queues WHERE name LIKE $1 || '.q%'
+				ON CONFLICT (bucket_time, queue_id) DO UPDATE SET push_message_count = 10, pop_count = 10`, []any{b.queue}},
 		{`VACUUM (ANALYZE) queen.queues, queen.log_partitions, queen.log_segments, queen.log_consumers, queen.queue_lag_metrics`, nil},
 	} {
 		if _, err := b.pool.Exec(ctx, step.sql, step.args...); err != nil {
