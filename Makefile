@@ -10,7 +10,7 @@ BUILDVCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo auto || echo fals
 TOOL := go tool -modfile=tools/go.mod
 FUZZTIME ?= 30s
 
-.PHONY: run quickstart build test dashboard dashboard-check screenshots check lint vulncheck fuzz bench bench-quick bench-peers clean
+.PHONY: run quickstart build man test dashboard dashboard-check screenshots check lint vulncheck fuzz bench bench-quick bench-peers clean
 
 ## run: install what is missing, build, and serve on port 6632
 run:
@@ -25,6 +25,10 @@ quickstart:
 ## build: bin/queen
 build:
 	go build -buildvcs=$(BUILDVCS) -o bin/ ./cmd/...
+
+## man: manual pages of queenctl below bin/man
+man:
+	go run ./cmd/queenctl man bin/man
 
 ## test: everything that must hold before a change lands
 test:

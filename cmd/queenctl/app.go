@@ -160,8 +160,20 @@ func (a *app) prepare() error {
 // remark writes a line for people to stderr.
 func (a *app) remark(format string, args ...any) {
 	if !a.flags.quiet {
+		_ = a.flush() // what was shown stands before the remark; run reports the error
 		fmt.Fprintf(a.stderr, format+"\n", args...)
 	}
+}
+
+// many is a number with its noun: "1 message", "2 messages".
+func many[N int | int64](n N, noun string) string {
+	switch {
+	case n == 1:
+		return "1 " + noun
+	case strings.HasSuffix(noun, "ch"):
+		return fmt.Sprintf("%d %ses", n, noun)
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // progress starts a progress line where somebody can see it; nil elsewhere.

@@ -173,7 +173,7 @@ func (a *app) measureHealth(ctx context.Context, _ checkOptions) (measurement, e
 	}
 	slices.Sort(bad)
 	if r.Ready && len(bad) == 0 {
-		return measurement{text: fmt.Sprintf("%d checks are ok", len(r.Checks))}, nil
+		return measurement{text: many(len(r.Checks), "check") + " ok"}, nil
 	}
 	return measurement{value: float64(max(len(bad), 1)), text: strings.Join(bad, "; ")}, nil
 }
@@ -193,7 +193,7 @@ func (a *app) measureLag(ctx context.Context, o checkOptions) (measurement, erro
 			return measurement{}, err
 		}
 		if g.MaxTimeLag > worst {
-			worst, text = g.MaxTimeLag, fmt.Sprintf("group %s on %s lags %d messages, %d s", g.Name, g.QueueName, g.TotalLag, g.MaxTimeLag)
+			worst, text = g.MaxTimeLag, fmt.Sprintf("group %s on %s lags %s, %d s", g.Name, g.QueueName, many(g.TotalLag, "message"), g.MaxTimeLag)
 		}
 	}
 	return measurement{value: float64(max(worst, 0)), unit: "s", text: text}, nil
@@ -208,7 +208,7 @@ func (a *app) measureDepth(ctx context.Context, o checkOptions) (measurement, er
 		return measurement{}, err
 	}
 	d, err := decode[struct{ Depth int64 }](answer)
-	return measurement{value: float64(d.Depth), text: fmt.Sprintf("%d messages to consume in %s", d.Depth, o.queue)}, err
+	return measurement{value: float64(d.Depth), text: fmt.Sprintf("%s to consume in %s", many(d.Depth, "message"), o.queue)}, err
 }
 
 func (a *app) measureDeadLetters(ctx context.Context, o checkOptions) (measurement, error) {
@@ -217,7 +217,7 @@ func (a *app) measureDeadLetters(ctx context.Context, o checkOptions) (measureme
 		return measurement{}, err
 	}
 	n, err := decode[struct{ Count int64 }](answer)
-	return measurement{value: float64(n.Count), text: fmt.Sprintf("%d dead letters", n.Count)}, err
+	return measurement{value: float64(n.Count), text: many(n.Count, "dead letter")}, err
 }
 
 func (a *app) measureBrokers(ctx context.Context, _ checkOptions) (measurement, error) {
@@ -232,7 +232,7 @@ func (a *app) measureBrokers(ctx context.Context, _ checkOptions) (measurement, 
 			alive++
 		}
 	}
-	return measurement{value: float64(alive), below: true, text: fmt.Sprintf("%d brokers are alive", alive)}, err
+	return measurement{value: float64(alive), below: true, text: many(alive, "broker") + " alive"}, err
 }
 
 func (a *app) measureBuffer(ctx context.Context, _ checkOptions) (measurement, error) {
@@ -241,5 +241,5 @@ func (a *app) measureBuffer(ctx context.Context, _ checkOptions) (measurement, e
 		return measurement{}, err
 	}
 	b, err := decode[struct{ Pending, Failed int64 }](answer)
-	return measurement{value: float64(b.Pending + b.Failed), text: fmt.Sprintf("%d messages wait on the broker's disk, %d could not be stored", b.Pending, b.Failed)}, err
+	return measurement{value: float64(b.Pending + b.Failed), text: fmt.Sprintf("%s on the broker's disk, %d could not be stored", many(b.Pending, "message"), b.Failed)}, err
 }

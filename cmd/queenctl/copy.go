@@ -78,7 +78,7 @@ func (a *app) copy(ctx context.Context, o copyOptions, verb string) error {
 	if total == 0 {
 		return empty("there is nothing to %s", verb)
 	}
-	if yes, err := a.confirm("%s %d messages of %d partitions from %s into %s", verb, total, len(spans), o.from, o.to); !yes || err != nil {
+	if yes, err := a.confirm("%s %s of %s from %s into %s", verb, many(total, "message"), many(len(spans), "partition"), o.from, o.to); !yes || err != nil {
 		return err
 	}
 	run := &copyRun{app: a, o: o, counts: map[string]int64{}, started: a.now(), progress: a.progress("copied", "messages", total)}
@@ -260,12 +260,12 @@ func (r *copyRun) flush(ctx context.Context) error {
 func (r *copyRun) summary() error {
 	stored := r.counts["queued"] + r.counts["buffered"]
 	if r.printer.Format.Table() {
-		fmt.Fprintf(r.stdout, "copied %d messages, %d were there already\n", stored, r.counts["duplicate"])
+		fmt.Fprintf(r.stdout, "copied %s, %d there already\n", many(stored, "message"), r.counts["duplicate"])
 	} else if err := r.printer.Item(fmt.Appendf(nil, `{"copied":%d,"duplicate":%d,"failed":%d}`, stored, r.counts["duplicate"], r.counts["failed"])); err != nil {
 		return err
 	}
 	if r.counts["failed"] > 0 {
-		return differs("%d messages were not copied", r.counts["failed"])
+		return differs("not copied: %s", many(r.counts["failed"], "message"))
 	}
 	return nil
 }

@@ -243,7 +243,7 @@ func (a *app) bulk(ctx context.Context, filter *deadLetterFilter, o bulkOptions)
 			verb = "move into " + o.to
 		}
 	}
-	if yes, err := a.confirm("%s %d dead letters", verb, count.Total); !yes || err != nil {
+	if yes, err := a.confirm("%s %s", verb, many(count.Total, "dead letter")); !yes || err != nil {
 		return err
 	}
 	answer, err := a.call(ctx, http.MethodPost, "/api/v1/dlq/tasks", nil, body)

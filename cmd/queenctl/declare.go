@@ -173,7 +173,7 @@ func (a *app) diffDeclared(ctx context.Context, files []string, strict bool) err
 		return err
 	}
 	if len(changes) > 0 {
-		return differs("the broker differs from what is declared in %d points", len(changes))
+		return differs("the broker differs from what is declared: %s", many(len(changes), "change"))
 	}
 	a.remark("the broker is as declared")
 	return nil
@@ -191,7 +191,7 @@ func (a *app) validateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			a.remark("%d queues, no faults", len(declared.Queues))
+			a.remark("%s, no faults", many(len(declared.Queues), "queue"))
 			return nil
 		},
 	}
@@ -237,7 +237,7 @@ func (a *app) apply(ctx context.Context, files []string, prune bool) error {
 		return err
 	}
 	if a.flags.preview {
-		return differs("%d changes", len(changes))
+		return differs("%s would be made", many(len(changes), "change"))
 	}
 	touched, doomed := map[string]bool{}, []string{}
 	for _, change := range changes {
@@ -248,7 +248,7 @@ func (a *app) apply(ctx context.Context, files []string, prune bool) error {
 		}
 	}
 	if len(doomed) > 0 {
-		if yes, err := a.confirm("delete %d queues that are not declared, with all their messages", len(doomed)); !yes || err != nil {
+		if yes, err := a.confirm("delete %s not declared, with all messages in them", many(len(doomed), "queue")); !yes || err != nil {
 			return err
 		}
 	}
@@ -290,7 +290,7 @@ func (a *app) verifyApplied(ctx context.Context, declared manifest.Document, pru
 		for _, change := range left {
 			fmt.Fprintf(a.stderr, "still differs: %s\n", output.Clean(change.String()))
 		}
-		return differs("%d differences remain", len(left))
+		return differs("%s left", many(len(left), "difference"))
 	}
 	a.remark("the broker is as declared")
 	return nil

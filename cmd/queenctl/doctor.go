@@ -104,7 +104,7 @@ func (a *app) doctor(ctx context.Context) error {
 		return err
 	}
 	if failed > 0 {
-		return differs("%d examinations failed", failed)
+		return differs("%s failed", many(failed, "examination"))
 	}
 	return nil
 }

@@ -212,7 +212,7 @@ func (a *app) cloneGroup(ctx context.Context, from, to, queue string) error {
 	if err != nil {
 		return err
 	}
-	yes, err := a.confirm("put group %s where %s is in %d partitions of %s", to, from, len(lanes), queue)
+	yes, err := a.confirm("put group %s where %s is in %s of %s", to, from, many(len(lanes), "partition"), queue)
 	if !yes || err != nil {
 		return err
 	}
@@ -287,7 +287,7 @@ func (a *app) deleteGroup(ctx context.Context, name, queue string, keep bool) er
 			}
 			lag += g.TotalLag
 		}
-		yes, err := a.confirm("forget group %s in %d queues; it lags %d messages, and starts anew when it pops again", name, len(items), lag)
+		yes, err := a.confirm("forget group %s in %s; it lags %s, and starts anew when it pops again", name, many(len(items), "queue"), many(lag, "message"))
 		if !yes || err != nil {
 			return err
 		}

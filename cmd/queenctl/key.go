@@ -79,7 +79,7 @@ func (a *app) showRotation(encrypted, brokers []string) error {
 		}
 		return a.printer.Item(text)
 	}
-	fmt.Fprintf(a.stdout, "%d encrypted queues, %d brokers alive.\n\n", len(encrypted), len(brokers))
+	fmt.Fprintf(a.stdout, "%s, %s alive.\n\n", many(len(encrypted), "encrypted queue"), many(len(brokers), "broker"))
 	rows := [][]string{{"STEP", "DO", "WHY"}}
 	for i, step := range rotationSteps {
 		rows = append(rows, []string{fmt.Sprint(i + 1), step.Do, step.Why})

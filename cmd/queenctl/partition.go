@@ -163,7 +163,7 @@ func (a *app) skip(ctx context.Context, queue, partition, consumer string, count
 		return differs("the partition is moving: %d messages were pending, now %d; stop its consumers and producers, or try again", pending, again[0].Messages.Pending)
 	}
 	count = min(count, pending)
-	yes, err := a.confirm("let group %s pass over %d messages of %s/%s, offsets %d to %d", consumer, count, queue, partition, next, next+count-1)
+	yes, err := a.confirm("let group %s pass over %s of %s/%s, offsets %d to %d", consumer, many(count, "message"), queue, partition, next, next+count-1)
 	if !yes || err != nil {
 		return err
 	}

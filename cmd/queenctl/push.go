@@ -342,14 +342,14 @@ func (r *pushRun) summary(err error) error {
 	case len(texts) == 0:
 		return empty("there was nothing to push")
 	case r.counts[string(queen.Failed)] > 0:
-		return differs("%d messages were not pushed", r.counts[string(queen.Failed)])
+		return differs("not pushed: %s", many(r.counts[string(queen.Failed)], "message"))
 	}
 	return nil
 }
 
 func (r *pushRun) shown(object map[string]any, text string) error {
 	if r.printer.Format.Table() {
-		_, err := fmt.Fprintf(r.stdout, "%s (queue %s, %d partitions)\n", text, output.Clean(r.o.queue), len(r.partitions))
+		_, err := fmt.Fprintf(r.stdout, "%s (queue %s, %s)\n", text, output.Clean(r.o.queue), many(len(r.partitions), "partition"))
 		return err
 	}
 	body, err := json.Marshal(object)

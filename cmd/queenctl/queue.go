@@ -233,7 +233,7 @@ func (a *app) queueDeleteCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			yes, err := a.confirm("delete the queue %s with %d partitions and %d messages, %d of them unread, and %d dead letters", given[0], len(queue.Partitions), queue.Totals.Total, queue.Totals.Pending, queue.Totals.DeadLetter)
+			yes, err := a.confirm("delete the queue %s with %s and %s, %d unread, and %s", given[0], many(len(queue.Partitions), "partition"), many(queue.Totals.Total, "message"), queue.Totals.Pending, many(queue.Totals.DeadLetter, "dead letter"))
 			if !yes || err != nil {
 				return err
 			}
@@ -286,7 +286,7 @@ func (a *app) purgeQueue(ctx context.Context, queue, partition, mode string) err
 			return empty("there is nothing to purge in %s", queue)
 		}
 	}
-	if yes, err := a.confirm("delete %d messages of %s, %d of them unread", total.Messages, queue, total.Unread); !yes || err != nil {
+	if yes, err := a.confirm("delete %s of %s, %d unread", many(total.Messages, "message"), queue, total.Unread); !yes || err != nil {
 		return err
 	}
 	progress := a.progress("deleted", "messages", total.Messages)

@@ -107,7 +107,7 @@ func (a *app) restore(ctx context.Context, o restoreOptions) error {
 	for _, n := range r.there {
 		done += n
 	}
-	yes, err := a.confirm("create %d queues and push %d messages into them", len(r.document.Queues), total-done)
+	yes, err := a.confirm("create %s and push %s", many(len(r.document.Queues), "queue"), many(total-done, "message"))
 	if !yes || err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -60,7 +61,7 @@ func (s *seek) body() (map[string]any, string, error) {
 		}
 		return map[string]any{"offset": s.offset}, fmt.Sprintf("offset %d", s.offset), nil
 	}
-	return map[string]any{"timestamp": s.at.String()}, s.at.String(), nil
+	return map[string]any{"timestamp": s.at.String()}, s.at.at.UTC().Format(time.RFC3339), nil
 }
 
 // A seekPreview is what a seek would do, counted by the broker.
@@ -106,8 +107,8 @@ func (a *app) seek(ctx context.Context, s *seek, queue string, partitions []stri
 		}
 		return a.printer.Item(text)
 	}
-	yes, err := a.confirm("move group %s in %s to %s: %d messages are delivered again, %d are skipped unread, %d are pending then, %d leases end (%d of %d partitions move)",
-		s.group, queue, where, total.Again, total.Skipped, total.Pending, total.Leases, total.PartitionsMoved, total.Partitions)
+	yes, err := a.confirm("move group %s in %s to %s: it receives %s again, skips %d unread and has %d pending then; %s end, %d of %s move",
+		s.group, queue, where, many(total.Again, "message"), total.Skipped, total.Pending, many(total.Leases, "lease"), total.PartitionsMoved, many(total.Partitions, "partition"))
 	if !yes || err != nil {
 		return err
 	}

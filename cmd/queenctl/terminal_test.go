@@ -142,14 +142,14 @@ func TestPushShowsProgressOnATerminal(t *testing.T) {
 	require.Equal(t, 0, code, text)
 	require.Regexp(t, `\r\x1b\[K\[#+\.+\] +\d+% pushed [\d,]+ of 2,000 messages, [\d,]+/s, ETA \d+`, text)
 	require.Regexp(t, `\[####################\] 100% pushed 2,000 of 2,000 messages, [\d,]+/s`, text)
-	require.Contains(t, text, "queued 2000 (queue q, 1 partitions)")
+	require.Contains(t, text, "queued 2000 (queue q, 1 partition)")
 
 	code, text = onTerminal(t, server, nil, "push", "q", path, "--quiet").end()
 	require.Equal(t, 0, code, text)
 	require.NotContains(t, text, "\x1b")
 	code, text = piped(t, server, "push", "q", path).end()
 	require.Equal(t, 0, code, text)
-	require.Equal(t, "queued 2000 (queue q, 1 partitions)\n", text)
+	require.Equal(t, "queued 2000 (queue q, 1 partition)\n", text)
 }
 
 // hostile is what strangers may put into payloads and names: colours, cursor movements, title changes, C1, directions, invisibles.
@@ -241,7 +241,7 @@ func TestDestructiveVerbsAsk(t *testing.T) {
 	pushItems(t, clientOf(t, server), queen.Item{Queue: "q", Payload: []byte("1")})
 	answer := func(text string) (int, string) {
 		s := onTerminal(t, server, nil, "queue", "rm", "q")
-		s.until(`This will delete the queue q with 1 partitions and 1 messages, \d of them unread, and 0 dead letters\. Go on\? \[y/N\] `)
+		s.until(`This will delete the queue q with 1 partition and 1 message, \d unread, and 0 dead letters\. Go on\? \[y/N\] `)
 		_, err := s.keys.WriteString(text)
 		require.NoError(t, err)
 		return s.end()

@@ -52,7 +52,7 @@ func (a *app) transaction(ctx context.Context, file string, dryRun bool) error {
 		}
 	}
 	if dryRun {
-		_, err := fmt.Fprintf(a.stdout, "would push %d messages and acknowledge %d in one transaction\n", pushes, acks)
+		_, err := fmt.Fprintf(a.stdout, "would push %s and acknowledge %d in one transaction\n", many(pushes, "message"), acks)
 		return err
 	}
 	answer, err := a.call(ctx, http.MethodPost, "/api/v1/transaction", nil, text)
