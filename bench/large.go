@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// activeRate is how many partitions a second get a message in cardinality.
-const activeRate = 1000
+// activeRate is how many requests a second push in cardinality, activeItems how many partitions each gives a message: a thousand a second.
+const activeRate, activeItems = 50, 20
 
 // cardinality creates many partitions, and measures pops while a thousand of them a second get a message: once when there
 // are 10,000, once when all are there. The figures are the latencies of the second; the note has the ratio and the memory.
@@ -62,37 +62,6 @@ func (b *bench) active(ctx context.Context, partitions int) (result, error) {
 	spread := *b.stand
 	spread.options.partitions = partitions
 	paced := &bench{stand: &spread, queue: b.queue, client: b.client}
-	// A stride that shares no factor with the number of partitions visits all of them in no order.
-	paced.sequence.Store(b.sequence.Add(1_000_003))
-	return paced.paced(ctx, activeRate, b.options.length, 16)
+	paced.sequence.Store(b.sequence.Add(1_000_003)) // transaction ids of its own
+	return paced.flow(ctx, activeRate, activeItems, b.options.length, 16)
 }
-
-// soak holds a steady rate for a long time and compares the start with the end: latency, memory and table sizes must level
-// off. The rate is given by the latency scenario's consumers keeping up: soakRate messages a second.
-func (b *bench) soak(ctx context.Context) (result, error) {
-	const parts = 5
-	var first, last result
-	var sizes []int64
-	for part := range parts {
-		r, err := b.paced(ctx, soakRate, b.options.soak/parts, 16)
-		if err != nil {
-			return r, err
-		}
-		var bytes int64
-		if err := b.pool.QueryRow(ctx, `SELECT COALESCE(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-			WHERE n.nspname = 'queen' AND c.relkind = 'r' AND c.relname IN ('log_partitions', 'log_consumers')`).Scan(&bytes); err != nil {
-			return r, err
-		}
-		sizes = append(sizes, bytes)
-		if part == 0 {
-			first = r
-		}
-		last = r
-	}
-	last.note = fmt.Sprintf("%d messages/s for %s: p99 %.1f ms in the first fifth, %.1f ms in the last; RSS %.0f MB, then %.0f MB; bytes of log_partitions and log_consumers per fifth %v",
-		soakRate, b.options.soak, milliseconds(first.p99), milliseconds(last.p99), first.rss/1e6, last.rss/1e6, sizes)
-	return last, nil
-}
-
-// soakRate is one-message pushes a second, well below what the machine can do.
-const soakRate = 1000

@@ -25,26 +25,9 @@ func (b *bench) latency(ctx context.Context) (result, error) {
 	return b.paced(ctx, pacedRate, b.options.length, 8)
 }
 
-// paced runs an open loop of one-message pushes beside waiting consumers and measures end to end.
+// paced runs an open loop of one-message pushes beside waiting consumers, and says how it compares with bare calls.
 func (b *bench) paced(ctx context.Context, rate int, length time.Duration, consumers int) (result, error) {
-	arrivals := newArrivals()
-	r, err := b.measured(ctx, func(ctx context.Context) (result, error) {
-		consuming, stop := context.WithCancel(ctx)
-		defer stop()
-		var wait sync.WaitGroup
-		failures := make([]error, consumers)
-		for i := range consumers {
-			wait.Go(func() { failures[i] = b.receive(consuming, arrivals) })
-		}
-		err := openLoop(ctx, rate, length, func(ctx context.Context, due time.Time) error { return b.pushDue(ctx, due, arrivals) })
-		arrivals.await(ctx, 10*time.Second)
-		stop()
-		wait.Wait()
-		if err = errors.Join(append(failures, err)...); err != nil {
-			return result{}, err
-		}
-		return arrivals.result(length)
-	})
+	r, err := b.flow(ctx, rate, 1, length, consumers)
 	if err != nil {
 		return r, err
 	}
@@ -56,13 +39,50 @@ func (b *bench) paced(ctx context.Context, rate int, length time.Duration, consu
 	return r, err
 }
 
-// pushDue pushes one message that carries the moment it was due.
-func (b *bench) pushDue(ctx context.Context, due time.Time, arrivals *arrivals) error {
-	n := b.sequence.Add(1)
-	arrivals.expect()
-	body := fmt.Appendf(nil, `{"items":[{"queue":%q,"partition":%q,"transactionId":"due-%d","payload":{"due":%d}}]}`, b.queue, lane(n, b.options.partitions), n, due.UnixNano())
+// flow runs an open loop of pushes, rate requests a second of so many messages each, beside waiting consumers and measures end to end.
+func (b *bench) flow(ctx context.Context, rate, messages int, length time.Duration, consumers int) (result, error) {
+	arrivals := newArrivals()
+	return b.measured(ctx, func(ctx context.Context) (result, error) {
+		consuming, stop := context.WithCancel(ctx)
+		defer stop()
+		var wait sync.WaitGroup
+		failures := make([]error, consumers)
+		for i := range consumers {
+			wait.Go(func() { failures[i] = b.receive(consuming, arrivals) })
+		}
+		err := openLoop(ctx, rate, length, func(ctx context.Context, due time.Time) error { return b.pushDue(ctx, due, messages, arrivals) })
+		arrivals.await(ctx, 10*time.Second)
+		stop()
+		wait.Wait()
+		if err = errors.Join(append(failures, err)...); err != nil {
+			return result{}, err
+		}
+		return arrivals.result(length)
+	})
+}
+
+// stride spreads neighbouring messages over many partitions: it shares no factor with usual numbers of them.
+func (b *bench) stride() int64 {
+	if b.options.partitions > 1000 {
+		return 7919
+	}
+	return 1
+}
+
+// pushDue pushes messages that carry the moment they were due, each to a partition of its own.
+func (b *bench) pushDue(ctx context.Context, due time.Time, messages int, arrivals *arrivals) error {
+	arrivals.expect(messages)
+	body := []byte(`{"items":[`)
+	for i := range messages {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		n := b.sequence.Add(1)
+		body = fmt.Appendf(body, `{"queue":%q,"partition":%q,"transactionId":"due-%d","payload":{"due":%d}}`, b.queue, lane(n*b.stride(), b.options.partitions), n, due.UnixNano())
+	}
+	body = append(body, "]}"...)
 	answer, status, err := b.call(ctx, http.MethodPost, "/api/v1/push", body)
-	if err == nil && (status != http.StatusCreated || !bytes.Contains(answer, []byte(`"queued"`))) {
+	if err == nil && (status != http.StatusCreated || bytes.Count(answer, []byte(`"queued"`)) != messages) {
 		err = fmt.Errorf("push answered %d: %.300s", status, answer)
 	}
 	return err
@@ -143,7 +163,7 @@ func (b *bench) longPoll(ctx context.Context) (result, error) {
 		return result{}, err
 	}
 	r, err := b.measured(ctx, func(ctx context.Context) (result, error) {
-		if err := openLoop(ctx, rate, b.options.length, func(ctx context.Context, due time.Time) error { return b.pushDue(ctx, due, arrivals) }); err != nil {
+		if err := openLoop(ctx, rate, b.options.length, func(ctx context.Context, due time.Time) error { return b.pushDue(ctx, due, 1, arrivals) }); err != nil {
 			return result{}, err
 		}
 		arrivals.await(ctx, 10*time.Second)
@@ -170,9 +190,9 @@ type arrivals struct {
 
 func newArrivals() *arrivals { return &arrivals{changed: make(chan struct{}, 1)} }
 
-func (a *arrivals) expect() {
+func (a *arrivals) expect(messages int) {
 	a.mu.Lock()
-	a.expected++
+	a.expected += messages
 	a.mu.Unlock()
 }
 
