@@ -83,6 +83,7 @@ func (b *bench) pipeline(ctx context.Context) (result, error) {
 	if err != nil {
 		return r, err
 	}
+	r.figures = figures{"pushed": pushed.rate()}
 	r.note = fmt.Sprintf("pushed %.0f messages/s, delivered %.0f messages/s to each of 2 groups", pushed.rate(), r.rate())
 	stored, err := b.stored(ctx)
 	if err != nil {

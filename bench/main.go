@@ -32,15 +32,17 @@ type options struct {
 	parked      int
 	backlog     int64
 	soak        time.Duration
+	soakShare   float64
 	warmUp      time.Duration
 	length      time.Duration
 	repetitions int
 	settings    string
 	profiles    string
+	record      string
 }
 
 // quick are the scenarios of the short run; the others are long or need many rows.
-const quick = "ceiling-1,ceiling-16,push-100,push-1,drain,pipeline,sparse,latency,longpoll"
+const quick = "ceiling-1,ceiling-16,rows,push-100,push-1,drain,pipeline,sparse,latency,longpoll"
 
 func main() {
 	var o options
@@ -57,11 +59,13 @@ func main() {
 	flag.IntVar(&o.parked, "parked", 5000, "parked pops of longpoll")
 	flag.Int64Var(&o.backlog, "backlog", 5_000_000, "messages of backlog")
 	flag.DurationVar(&o.soak, "soak", 10*time.Minute, "length of soak")
+	flag.Float64Var(&o.soakShare, "soak-share", 0.7, "part of the measured peak that soak holds; less on a machine that others use")
 	flag.DurationVar(&o.warmUp, "warm-up", time.Second, "uncounted start of every run")
 	flag.DurationVar(&o.length, "length", 5*time.Second, "counted length of every run")
 	flag.IntVar(&o.repetitions, "repetitions", 3, "runs of every scenario; the median counts")
 	flag.StringVar(&o.settings, "settings", "", "settings of the broker, NAME=value separated by commas")
 	flag.StringVar(&o.profiles, "profiles", "", "existing directory for profiles of the broker, see docs/performance.md; they cost a few percent")
+	flag.StringVar(&o.record, "record", "", "existing directory for a file with the report, the machine, versions and settings; bench/results keeps those worth keeping")
 	flag.Parse()
 	o.payload = payload.Kind(kind)
 	if o.payload != payload.Random && o.payload != payload.Order {
@@ -91,6 +95,7 @@ func measure(ctx context.Context, o options) error {
 		return err
 	}
 	defer s.close()
+	began := time.Now()
 	results := map[string][]result{}
 	for repetition := range o.repetitions {
 		for _, name := range names {
@@ -102,5 +107,13 @@ func measure(ctx context.Context, o options) error {
 			results[name] = append(results[name], r)
 		}
 	}
-	return report(os.Stdout, s, names, results)
+	var text strings.Builder
+	if err := report(&text, s, names, results); err != nil {
+		return err
+	}
+	fmt.Print(text.String())
+	if o.record == "" {
+		return nil
+	}
+	return record(ctx, s, began, text.String())
 }

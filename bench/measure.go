@@ -24,6 +24,8 @@ type result struct {
 	paced bool
 	// note is what else the scenario found, in words.
 	note string
+	// figures are what the targets need besides.
+	figures figures
 
 	commits, walBytes int64
 	// brokerCPU and databaseCPU are processor seconds; rss is the broker's largest resident memory in the run, in bytes.

@@ -62,10 +62,15 @@ func resetPeak(pid int) {
 }
 
 // peakMemory returns the largest resident memory of a process since the last resetPeak, in bytes.
-func peakMemory(pid int) float64 {
+func peakMemory(pid int) float64 { return statusBytes(pid, "VmHWM:") }
+
+// residentMemory returns the resident memory of a process, in bytes.
+func residentMemory(pid int) float64 { return statusBytes(pid, "VmRSS:") }
+
+func statusBytes(pid int, name string) float64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(text)) {
-		if rest, found := strings.CutPrefix(line, "VmHWM:"); found {
+		if rest, found := strings.CutPrefix(line, name); found {
 			kilobytes, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
 			return kilobytes * 1024
 		}

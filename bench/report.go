@@ -43,7 +43,12 @@ func report(w io.Writer, s *stand, names []string, results map[string][]result) 
 			}
 		}
 	}
-	return nil
+	fmt.Fprintln(w)
+	medians := map[string]result{}
+	for name, runs := range results {
+		medians[name] = median(runs)
+	}
+	return writeTargets(w, medians)
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

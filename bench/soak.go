@@ -12,15 +12,13 @@ import (
 )
 
 const (
-	// soakShare is the part of the measured peak that soak holds.
-	soakShare = 0.7
 	// soakParts is how many parts of it are compared.
 	soakParts = 5
 	// soakOptions let everything that is stored grow old within the run, so that tables can level off.
 	soakOptions = `{"retentionEnabled":true,"completedRetentionSeconds":30,"dedupWindowSeconds":60}`
 )
 
-// soak measures the peak of one-message pushes that consumers keep up with, holds 70 % of it for a long time, and compares its fifths: p99,
+// soak measures the peak of one-message pushes that consumers keep up with, holds a share of it (0.7) for a long time, and compares its fifths: p99,
 // memory and the sizes of all tables with their indexes must level off, which the note judges.
 func (b *bench) soak(ctx context.Context) (result, error) {
 	if err := b.configure(ctx, soakOptions); err != nil {
@@ -30,7 +28,7 @@ func (b *bench) soak(ctx context.Context) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	rate := int(soakShare * peak)
+	rate := int(b.options.soakShare * peak)
 	var parts []soakPart
 	for range soakParts {
 		resetPeak(b.broker.Process.Pid)

@@ -31,6 +31,8 @@ type stand struct {
 	database *localpg.Server
 	broker   *exec.Cmd
 	dir      string
+	// load is the load average before the stand.
+	load string
 	// postmaster is the process id of the server, 0 when it runs elsewhere.
 	postmaster int
 }
@@ -41,7 +43,7 @@ const startLimit = 5 * time.Minute
 func newStand(ctx context.Context, o options) (*stand, error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	s := &stand{options: o}
+	s := &stand{options: o, load: loadAverage()}
 	if err := s.start(ctx); err != nil {
 		s.close()
 		return nil, err

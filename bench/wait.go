@@ -33,6 +33,7 @@ func (b *bench) paced(ctx context.Context, rate int, length time.Duration, consu
 	}
 	bare, err := b.bareCalls(ctx)
 	calls := bare.push + bare.claim
+	r.figures = figures{"p50 commits": float64(r.p50) / float64(bare.commit), "p99 commits": float64(r.p99) / float64(bare.commit), "p50 calls": float64(r.p50) / float64(calls)}
 	r.note = fmt.Sprintf("end to end p50 %.2f ms, p99 %.2f ms; bare commit %.2f ms: p50 is %.1f, p99 %.1f of them; bare push call %.2f ms and claim call %.2f ms: p50 is %.1f, p99 %.1f of both",
 		milliseconds(r.p50), milliseconds(r.p99), milliseconds(bare.commit), float64(r.p50)/float64(bare.commit), float64(r.p99)/float64(bare.commit),
 		milliseconds(bare.push), milliseconds(bare.claim), float64(r.p50)/float64(calls), float64(r.p99)/float64(calls))
@@ -175,6 +176,7 @@ func (b *bench) longPoll(ctx context.Context) (result, error) {
 		return r, failure
 	}
 	seconds := b.options.length.Seconds()
+	r.figures = figures{"idle": idle.brokerCPU / seconds * 100}
 	r.note = fmt.Sprintf("%d parked: idle %.1f%% of a core in the broker, %.1f%% in the database, %.1f commits/s; delivery p50 %.1f ms, p99 %.1f ms", b.options.parked,
 		idle.brokerCPU/seconds*100, idle.databaseCPU/seconds*100, float64(idle.commits)/seconds, milliseconds(r.p50), milliseconds(r.p99))
 	return r, err
