@@ -24,6 +24,8 @@ type result struct {
 	paced bool
 	// note is what else the scenario found, in words.
 	note string
+	// stages says where the processor time went, when profiles are collected.
+	stages string
 	// figures are what the targets need besides.
 	figures figures
 

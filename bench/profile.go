@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -33,9 +34,10 @@ func (b *bench) profiled(ctx context.Context, part func(ctx context.Context) (re
 			failure = b.fetchProfile(ctx, kind, b.queue+"."+kind)
 		}
 	}
-	if err == nil {
-		err = failure
+	if err != nil || failure != nil {
+		return r, errors.Join(err, failure)
 	}
+	r.stages, err = b.stageShares(ctx)
 	return r, err
 }
 

@@ -38,8 +38,10 @@ func report(w io.Writer, s *stand, names []string, results map[string][]result) 
 	fmt.Fprintln(w)
 	for _, name := range names {
 		for _, r := range results[name] {
-			if r.note != "" {
-				fmt.Fprintf(w, "%s: %s\n", name, r.note)
+			for _, note := range []string{r.note, r.stages} {
+				if note != "" {
+					fmt.Fprintf(w, "%s: %s\n", name, note)
+				}
 			}
 		}
 	}
