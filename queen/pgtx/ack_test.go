@@ -228,3 +228,29 @@ func TestSchemaThatIsMissingOrTooOld(t *testing.T) {
 	_, err = pgtx.New(t.Context(), old)
 	require.ErrorIs(t, err, pgtx.ErrSchemaTooOld)
 }
+
+// TestEveryWayOfSendingStatements: programs behind a pooler that shares sessions send statements without preparing them.
+func TestEveryWayOfSendingStatements(t *testing.T) {
+	t.Parallel()
+	database := testdb.New(t)
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+		config, err := pgxpool.ParseConfig(database.ConnString())
+		require.NoError(t, err)
+		config.ConnConfig.DefaultQueryExecMode = mode
+		db, err := pgxpool.NewWithConfig(t.Context(), config)
+		require.NoError(t, err)
+		defer db.Close()
+		q := newClient(t, db)
+		queue := mode.String()
+		require.NoError(t, commit(t.Context(), db, func(tx pgx.Tx) error {
+			_, err := q.PushTx(t.Context(), tx, append(items(queue, "a", "1", "2"), items(queue, "b", "3")...)...)
+			return err
+		}), mode)
+		batch, err := q.Pop(t.Context(), db, queue, queen.PopOptions{Group: "g", Partitions: -1, Lease: time.Minute})
+		require.NoError(t, err, mode)
+		require.Len(t, batch.Messages, 3)
+		_, err = q.Extend(t.Context(), db, batch.LeaseID, time.Hour)
+		require.NoError(t, err, mode)
+		require.NoError(t, commit(t.Context(), db, func(tx pgx.Tx) error { return q.AckTx(t.Context(), tx, batch.Completed()...) }), mode)
+	}
+}
