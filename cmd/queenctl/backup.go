@@ -303,7 +303,7 @@ func (r *backupRun) add(p *part, m *storedMessage) (full bool, err error) {
 	}
 	r.progress.Add(1)
 	return r.w.Add(&archive.Message{
-		Queue: p.Queue, Partition: p.Partition, Offset: m.Offset, ID: m.ID, TransactionID: m.TransactionID, TraceID: m.TraceID, ProducerSub: m.ProducerSub,
+		Queue: p.Queue, Partition: p.Partition, Offset: m.Offset, ID: m.ID, TransactionID: m.TransactionID, TraceID: m.TraceID, Traceparent: m.Traceparent, ProducerSub: m.ProducerSub,
 		CreatedAt: m.CreatedAt.UTC().Format(time.RFC3339Nano), Data: m.Data,
 	})
 }

@@ -35,7 +35,7 @@ func payloadOf(i int) json.RawMessage {
 }
 
 // A record is what must be the same after a restore.
-type record struct{ id, trace, data string }
+type record struct{ id, trace, parent, data string }
 
 // stored reads every message of a broker, by queue and partition.
 func stored(t *testing.T, client *queen.Client, queues ...string) map[string][]record {
@@ -54,7 +54,7 @@ func stored(t *testing.T, client *queen.Client, queues ...string) map[string][]r
 				p, err := decode[part](ask(queen.Path("api", "v1", "partitions", l.ID, "messages"), "offset", strconv.FormatInt(next, 10), "limit", "1000"))
 				require.NoError(t, err)
 				for _, m := range p.Messages {
-					all[queue+"/"+l.Name] = append(all[queue+"/"+l.Name], record{m.TransactionID, orEmpty(m.TraceID), string(m.Data)})
+					all[queue+"/"+l.Name] = append(all[queue+"/"+l.Name], record{m.TransactionID, orEmpty(m.TraceID), orEmpty(m.Traceparent), string(m.Data)})
 				}
 				if next = p.Next; next >= p.End {
 					break
@@ -154,6 +154,7 @@ func TestBackupAndRestoreSurviveKills(t *testing.T) {
 		}
 	}
 	require.Equal(t, backedUp, total)
+	require.Equal(t, "00-00000000000000000000000000000001-0000000000000001-01", after["orders/lane 0/ü"][0].parent)
 	require.Equal(t, positions, pending(t, target, "orders", "billing"))
 }
 
@@ -177,7 +178,7 @@ func fill(t *testing.T, client *queen.Client) {
 				items[i].Queue, items[i].TransactionID = "logs", fmt.Sprintf("same-%d", n%batch) // ids repeat where nothing forbids it
 			}
 			if n%100 == 0 {
-				items[i].TraceID = trace
+				items[i].TraceID, items[i].Traceparent = trace, fmt.Sprintf("00-%032x-%016x-01", n+1, n+1)
 			}
 		}
 		results, err := client.Push(t.Context(), items...)

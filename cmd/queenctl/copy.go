@@ -221,6 +221,9 @@ func appendStored(body *bytes.Buffer, queue, partition, transactionID string, m 
 	if m.TraceID != nil {
 		body.WriteString(`,"traceId":` + jsonText(*m.TraceID))
 	}
+	if m.Traceparent != nil {
+		body.WriteString(`,"traceparent":` + jsonText(*m.Traceparent))
+	}
 	body.WriteString(`,"payload":`)
 	body.Write(m.Data)
 	body.WriteByte('}')

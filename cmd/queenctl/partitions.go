@@ -90,6 +90,7 @@ type storedMessage struct {
 	ID            string  `json:"id"`
 	TransactionID string  `json:"transactionId"`
 	TraceID       *string `json:"traceId"`
+	Traceparent   *string `json:"traceparent"`
 	ProducerSub   *string `json:"producerSub"`
 	Encrypted     bool    `json:"isEncrypted"`
 	// Unreadable says why the broker cannot read a message that it has.

@@ -223,6 +223,7 @@ func readItem(line []byte, item *queen.Item) error {
 		Partition     *string         `json:"partition"`
 		TransactionID *string         `json:"transactionId"`
 		TraceID       *string         `json:"traceId"`
+		Traceparent   *string         `json:"traceparent"`
 		Data          json.RawMessage `json:"data"`
 		Payload       json.RawMessage `json:"payload"`
 	}
@@ -241,7 +242,7 @@ func readItem(line []byte, item *queen.Item) error {
 	for _, member := range []struct {
 		from *string
 		to   *string
-	}{{given.Partition, &item.Partition}, {given.TransactionID, &item.TransactionID}, {given.TraceID, &item.TraceID}} {
+	}{{given.Partition, &item.Partition}, {given.TransactionID, &item.TransactionID}, {given.TraceID, &item.TraceID}, {given.Traceparent, &item.Traceparent}} {
 		if member.from != nil && *member.to == "" {
 			*member.to = *member.from
 		}
@@ -376,6 +377,9 @@ func pushBody(items []queen.Item) json.RawMessage {
 		}
 		if items[i].TraceID != "" {
 			b.WriteString(`,"traceId":` + jsonText(items[i].TraceID))
+		}
+		if items[i].Traceparent != "" {
+			b.WriteString(`,"traceparent":` + jsonText(items[i].Traceparent))
 		}
 		b.WriteString(`,"payload":`)
 		b.Write(items[i].Payload)

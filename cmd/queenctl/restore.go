@@ -280,7 +280,7 @@ func (r *restoreRun) message(ctx context.Context, m archive.Message) error {
 	if m.TransactionID != "" {
 		r.ids[id] = true
 	}
-	appendStored(&r.push.body, m.Queue, m.Partition, m.TransactionID, &storedMessage{TraceID: m.TraceID, Data: m.Data})
+	appendStored(&r.push.body, m.Queue, m.Partition, m.TransactionID, &storedMessage{TraceID: m.TraceID, Traceparent: m.Traceparent, Data: m.Data})
 	if r.push.gathered++; r.push.gathered >= r.o.batch || r.push.body.Len() >= maxPushBytes {
 		return r.flush(ctx)
 	}

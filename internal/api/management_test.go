@@ -14,6 +14,7 @@ import (
 
 	"queenmq/internal/engine/browse"
 	"queenmq/internal/engine/replay"
+	"queenmq/internal/engine/segment"
 	"queenmq/internal/pg"
 )
 
@@ -188,10 +189,11 @@ func (p pages) Trace(context.Context, uuid.UUID, uuid.UUID, int) ([]browse.Trace
 func TestPayloadBytesPassThroughEveryReadRoute(t *testing.T) {
 	t.Parallel()
 	const payload = "{\"b\": 123456789012345678901234567890,\n\t\"a\":\"<\\u0000\\ud800>\", \"a\":1E400}"
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	f := &world{}
 	s := f.server()
 	s.deps.Browser = pages{page: browse.Page{Messages: []browse.Message{
-		{Content: browse.Content{Available: true, ID: messageID, TransactionID: "t", Payload: []byte(payload)}},
+		{Content: browse.Content{Available: true, ID: messageID, TransactionID: "t", Payload: []byte(payload), Context: segment.ParseTraceparent([]byte(parent))}},
 		{Content: browse.Content{Available: true, ID: messageID}},
 		{},
 	}}, letters: pg.DeadLetterPage{Rows: []pg.DeadLetterRow{{Payload: []byte(payload), FailedAt: time.UnixMilli(1)}}}}
@@ -203,7 +205,7 @@ func TestPayloadBytesPassThroughEveryReadRoute(t *testing.T) {
 	}
 	part := "/api/v1/partitions/" + partitionID.String() + "/messages"
 	require.Equal(t, `{"partitionId":"`+partitionID.String()+`","queue":"q","partition":"","logStart":3,"endOffset":9,"nextOffset":5,"messages":[`+
-		`{"id":"`+messageID.String()+`","transactionId":"t","traceId":null,"producerSub":null,"isEncrypted":false,"unreadable":null,"offset":3,"createdAt":null,"data":`+payload+`},`+
+		`{"id":"`+messageID.String()+`","transactionId":"t","traceId":null,"producerSub":null,"isEncrypted":false,"unreadable":null,"offset":3,"createdAt":null,"traceparent":"`+parent+`","data":`+payload+`},`+
 		`{"id":"`+messageID.String()+`","transactionId":"","traceId":null,"producerSub":null,"isEncrypted":false,"unreadable":null,"offset":4,"createdAt":null,"data":null}]}`,
 		call(t, server, "GET", part, "").body)
 	require.Equal(t, 404, call(t, server, "GET", part+"?offset=404", "").status)

@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"github.com/google/uuid"
+
+	"queenmq/internal/engine/segment"
 )
 
 // storedMessage is one message of a partition, without its payload.
@@ -64,6 +66,10 @@ func (s *Server) partitionMessages(w http.ResponseWriter, r *http.Request) error
 			return err
 		}
 		dst = append(dst, head[:len(head)-1]...)
+		if m.Context != (segment.TraceContext{}) {
+			dst = append(dst, `,"traceparent":"`...)
+			dst = append(m.Context.AppendTraceparent(dst), '"')
+		}
 		dst = append(dst, `,"data":`...)
 		if len(m.Payload) == 0 {
 			dst = append(dst, "null"...)

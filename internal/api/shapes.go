@@ -71,7 +71,7 @@ const (
 	shapePipeline shape = `{"traceId":"uuid","messages":[{` + shapeContent + `,"partitionId":"uuid","queue":"string","partition":"string","offset":"int","createdAt":"time","payloadAvailable":"bool",
 		"status":"string","consumerGroups":` + shapeStates + `}],"total":"int"}`
 	shapePartitionMessages shape = `{"partitionId":"uuid","queue":"string","partition":"string","logStart":"int","endOffset":"int","nextOffset":"int",
-		"messages":[{"id":"uuid|null","transactionId":"string|null","traceId":"uuid|null","producerSub":"string|null","isEncrypted":"bool","unreadable":"string|null","offset":"int","createdAt":"time","data":"any"}]}`
+		"messages":[{"id":"uuid|null","transactionId":"string|null","traceId":"uuid|null","traceparent?":"string","producerSub":"string|null","isEncrypted":"bool","unreadable":"string|null","offset":"int","createdAt":"time","data":"any"}]}`
 	shapeDeletedMessage shape = `{"success":"bool","partitionId":"uuid","transactionId":"string","message":"string"}`
 	shapePagination           = `{"limit":"int","offset":"int"}`
 	shapeDeadLetters    shape = `{"messages":[{"id":"uuid","transactionId":"string|null","partitionId":"uuid","queue":"string|null","partition":"string|null","consumerGroup":"string",

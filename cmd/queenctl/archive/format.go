@@ -22,6 +22,7 @@ type Message struct {
 	ID            string  `json:"id"`
 	TransactionID string  `json:"transactionId"`
 	TraceID       *string `json:"traceId,omitempty"`
+	Traceparent   *string `json:"traceparent,omitempty"`
 	ProducerSub   *string `json:"producerSub,omitempty"`
 	CreatedAt     string  `json:"createdAt"`
 	// Data is the payload, byte for byte.

@@ -40,8 +40,10 @@ type Content struct {
 	ID            uuid.UUID
 	TransactionID string
 	TraceID       uuid.NullUUID
-	ProducerSub   string
-	Encrypted     bool
+	// Context is the span that pushed the message, zero for none.
+	Context     segment.TraceContext
+	ProducerSub string
+	Encrypted   bool
 	// Payload is the exact bytes that were pushed, empty for none; the envelope when Encrypted is true and no key opens it.
 	Payload []byte
 }
@@ -195,7 +197,7 @@ func (r *Reader) contentOf(f segment.Frame) Content {
 		}
 	}
 	return Content{
-		Available: true, ID: f.ID, TransactionID: f.TransactionID, TraceID: f.TraceID, ProducerSub: f.ProducerSub,
+		Available: true, ID: f.ID, TransactionID: f.TransactionID, TraceID: f.TraceID, Context: f.Context, ProducerSub: f.ProducerSub,
 		Encrypted: f.Encrypted, Payload: bytes.Clone(f.Payload),
 	}
 }
