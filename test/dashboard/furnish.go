@@ -233,7 +233,7 @@ func (h *house) trace() {
 		if i < 3 {
 			partition = h.pop(wire.PopRequest{Queue: queue, Partition: "pipeline", Group: "worker"}, done).Messages[0].PartitionID
 		}
-		for _, table := range []string{"log_segments", "log_txns"} {
+		for _, table := range []string{"log_segments", "log_txns", "log_traced"} {
 			h.sql(`UPDATE queen.`+table+` s SET created_at = clock_timestamp() - make_interval(secs => $2)
 			         FROM queen.log_partitions p JOIN queen.queues q ON q.id = p.queue_id WHERE p.id = s.partition_id AND q.name = $1 AND p.name = 'pipeline'`, queue, float64([]int{310, 262, 190, 24}[i]))
 		}
