@@ -106,7 +106,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.flags.TokenFile, "token-file", "", "file with the token, readable by its owner only")
 	f.StringVar(&a.flags.Tenant, "tenant", "", "tenant (a UUID), sent as x-queen-tenant")
 	f.BoolVar(&a.flags.PlainHTTP, "allow-plain-http", false, "send the token to another machine without TLS")
-	f.StringVarP(&a.flags.output, "output", "o", "table", "table, wide, json, ndjson, yaml or template=TEXT (a Go template for each item)")
+	f.StringVarP(&a.flags.output, "output", "o", "table", "table, wide, json, ndjson, yaml, template=TEXT (a Go template for each item) or jsonpath=PATH")
 	f.DurationVar(&a.flags.timeout, "timeout", 30*time.Second, "longest time for one request, without the time that a pop waits")
 	f.BoolVar(&a.flags.explain, "explain", false, "show the HTTP request as a curl command instead of sending it")
 	f.BoolVarP(&a.flags.quiet, "quiet", "q", false, "no progress and no remarks on stderr, only errors")

@@ -17,25 +17,31 @@ import (
 type Format struct {
 	name     string
 	template *template.Template
+	path     []pathStep
 }
 
 // Formats are the names that ParseFormat takes, for help texts and completion.
-var Formats = []string{"table", "wide", "json", "ndjson", "yaml", "template="}
+var Formats = []string{"table", "wide", "json", "ndjson", "yaml", "template=", "jsonpath="}
 
-// ParseFormat reads the value of -o: table, wide, json, ndjson, yaml or template=TEXT, a Go template that is applied to each item.
+// ParseFormat reads the value of -o: table, wide, json, ndjson, yaml, template=TEXT, a Go template that is applied to each
+// item, or jsonpath=PATH, which is applied to the whole answer.
 func ParseFormat(text string) (Format, error) {
 	if body, ok := strings.CutPrefix(text, "template="); ok {
 		t, err := template.New("output").Option("missingkey=zero").Funcs(template.FuncMap{"json": compactJSON}).Parse(body)
 		if err != nil {
 			return Format{}, fmt.Errorf("output template: %w", err)
 		}
-		return Format{"template", t}, nil
+		return Format{name: "template", template: t}, nil
+	}
+	if path, ok := strings.CutPrefix(text, "jsonpath="); ok {
+		steps, err := parsePath(path)
+		return Format{name: "jsonpath", path: steps}, err
 	}
 	switch text {
 	case "table", "wide", "json", "ndjson", "yaml":
 		return Format{name: text}, nil
 	}
-	return Format{}, fmt.Errorf("unknown output format %q: choose table, wide, json, ndjson, yaml or template=TEXT", text)
+	return Format{}, fmt.Errorf("unknown output format %q: choose table, wide, json, ndjson, yaml, template=TEXT or jsonpath=PATH", text)
 }
 
 // Table reports whether the format is for people.
@@ -54,6 +60,8 @@ func (p *Printer) List(key string, items []json.RawMessage, columns []Column) er
 		return p.table(items, columns)
 	case "json", "yaml":
 		return p.document(join(key, items))
+	case "jsonpath":
+		return p.path(join(key, items))
 	}
 	for _, item := range items {
 		if err := p.line(item); err != nil {
@@ -70,6 +78,8 @@ func (p *Printer) Item(item json.RawMessage) error {
 		return p.members(item)
 	case "json", "yaml":
 		return p.document(item)
+	case "jsonpath":
+		return p.path(item)
 	}
 	return p.line(item)
 }
@@ -84,6 +94,8 @@ func (p *Printer) Each(item json.RawMessage, columns []Column) error {
 		}
 		_, err = fmt.Fprintln(p.Out, strings.Join(cells, "  "))
 		return err
+	case "jsonpath":
+		return p.path(item)
 	case "yaml":
 		if _, err := io.WriteString(p.Out, "---\n"); err != nil {
 			return err
@@ -224,4 +236,4 @@ func nodeOf(decoder *jsontext.Decoder) (*yaml.Node, error) {
 }
 
 // Whole reports whether the format shows answers as documents, with what stands beside a list.
-func (f Format) Whole() bool { return f.name == "json" || f.name == "yaml" }
+func (f Format) Whole() bool { return f.name == "json" || f.name == "yaml" || f.name == "jsonpath" }

@@ -193,3 +193,23 @@ func TestWithoutKeepsBytes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `{"a":1.00,"b":"\u00e9"}`, string(kept))
 }
+
+func TestJSONPath(t *testing.T) {
+	t.Parallel()
+	document := json.RawMessage(`{"queues":[{"name":"a","n":1.00,"in":{"x y":[1,2,3]}},{"name":"b\n","n":null}],"z":{"p":1,"q":"two"}}`)
+	for path, want := range map[string]string{
+		"{.queues[*].name}": "a\nb\n\n", "$.queues[0].n": "1.00\n", ".queues[-1].n": "null\n", "{.queues[0].in['x y'][*]}": "1\n2\n3\n", ".z.*": "1\ntwo\n", ".queues[0].in": "{\"x y\":[1,2,3]}\n",
+		".queues[9].name": "", ".none.at.all": "", ".z.p.q": "", ".queues.name": "", "{$.z.q}": "two\n", ".queues[*]['in'][\"x y\"][1]": "2\n",
+	} {
+		format, err := ParseFormat("jsonpath=" + path)
+		require.NoError(t, err, path)
+		var out bytes.Buffer
+		p := Printer{&out, format}
+		require.NoError(t, p.Item(document))
+		require.Equal(t, want, out.String(), path)
+	}
+	for _, path := range []string{"{.a", "a", ".a[", ".a[x]", "..a", ".a[?(@.b)]", ".a..b", ".[0"} {
+		_, err := ParseFormat("jsonpath=" + path)
+		require.Error(t, err, path)
+	}
+}
