@@ -75,8 +75,8 @@ func (r *Runner) partition(ctx context.Context, lease string, messages []queen.M
 			}
 			messages = messages[1:]
 		case why.wait > holdTime:
-			r.counts.held.Add(1)
 			_, err := r.wire.client.Ack(ctx, messages[0].Retried(why.wait))
+			r.counts.held.Add(1)
 			r.warn(ctx, "a held message could not be given back", err)
 			return nil
 		case why.wait > 0:

@@ -73,6 +73,7 @@ func Lease(d time.Duration) RunnerOption { return func(c *runnerConfig) { c.leas
 // A Failure is what becomes of a message that a function returned an error for.
 type Failure int
 
+// What can become of them.
 const (
 	// Reject gives the message back as failed: it is delivered again until the queue's retryLimit, then it is a dead letter. Its partition
 	// waits meanwhile, so that order is kept.
