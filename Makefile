@@ -10,7 +10,7 @@ BUILDVCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo auto || echo fals
 TOOL := go tool -modfile=tools/go.mod
 FUZZTIME ?= 30s
 
-.PHONY: run quickstart build man test dashboard dashboard-check screenshots check lint vulncheck fuzz bench bench-quick bench-peers clean
+.PHONY: run quickstart build man release test dashboard dashboard-check screenshots check lint vulncheck fuzz bench bench-quick bench-peers clean
 
 ## run: install what is missing, build, and serve on port 6632
 run:
@@ -29,6 +29,16 @@ build:
 ## man: manual pages of queenctl below bin/man
 man:
 	go run ./cmd/queenctl man bin/man
+
+## release: static programs for linux/amd64 and linux/arm64 in bin/release, with checksums and a bill of materials (CycloneDX)
+release:
+	@rm -rf bin/release && mkdir -p bin/release/buffers
+	@for arch in amd64 arm64; do for program in queen queenctl; do \
+		echo "bin/release/$$program-linux-$$arch"; \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -trimpath -buildvcs=$(BUILDVCS) -ldflags '-s -w -buildid=' -o bin/release/$$program-linux-$$arch ./cmd/$$program || exit 1; \
+	done; done
+	$(TOOL) cyclonedx-gomod bin -json -noserial -version "$$(go run ./cmd/queen version | cut -d' ' -f2)" -output bin/release/queen.cdx.json bin/release/queen-linux-amd64
+	cd bin/release && sha256sum queen-* queenctl-* queen.cdx.json > SHA256SUMS && sha256sum --check --quiet SHA256SUMS
 
 ## test: everything that must hold before a change lands
 test:
