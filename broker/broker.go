@@ -259,12 +259,20 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, 
 	}
 	<-running.Done()
 
-	b.drain(running, server, engine)
+	grace, cancel := b.drain(running, server, engine)
+	defer cancel()
 	if profiles != nil {
 		_ = profiles.Close() // a profile under way is of no use to anybody
 	}
 	stopBackground()
-	parts.Wait()
+	if !waitFor(grace, &parts) || !engine.requests.wait(grace) {
+		b.log.WarnContext(ctx, "the database does not answer, what is under way is given up")
+		db.Abort()
+		parts.Wait()
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), mostHandBack)
+		defer cancel()
+		engine.requests.wait(last)
+	}
 	engine.close()
 	if ctx.Err() != nil {
 		b.log.InfoContext(ctx, "queen has stopped")

@@ -43,6 +43,7 @@ type engine struct {
 	loops   *loops
 	handler http.Handler
 
+	requests   requests // in flight
 	neighbours *neighbours
 	buffer     *buffer // nil when there is none
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"queenmq/internal/telemetry"
@@ -35,7 +36,7 @@ func (b *Broker) listen(ctx context.Context) (net.Listener, error) {
 // line. HTTP/2 without TLS is served to clients that begin with it.
 func (b *Broker) newHTTPServer(e *engine) *http.Server {
 	server := &http.Server{
-		Handler: e.handler, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		Handler: e.requests.count(e.handler), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: telemetry.ServerErrorLog(b.log), Protocols: new(http.Protocols),
 	}
 	server.Protocols.SetHTTP1(true)
@@ -55,22 +56,91 @@ func serveOn(server *http.Server, listener net.Listener) error {
 	return server.Serve(listener)
 }
 
-// drain stops taking requests and waits for those in flight, up to the configured time.
-func (b *Broker) drain(ctx context.Context, server *http.Server, e *engine) {
+// requests counts those that are being handled. http.Server waits for connections, and gives up on those it closes; what they began is
+// still to be ended.
+type requests struct {
+	mu      sync.Mutex
+	n       int
+	waiters []chan struct{}
+}
+
+func (r *requests) count(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		r.add(1)
+		defer r.add(-1)
+		next.ServeHTTP(w, request)
+	})
+}
+
+func (r *requests) add(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.n += n
+	if r.n == 0 {
+		for _, done := range r.waiters {
+			close(done)
+		}
+		r.waiters = nil
+	}
+}
+
+// wait returns true when none is left, or false when ctx ends earlier.
+func (r *requests) wait(ctx context.Context) bool {
+	r.mu.Lock()
+	if r.n == 0 {
+		r.mu.Unlock()
+		return true
+	}
+	done := make(chan struct{})
+	r.waiters = append(r.waiters, done)
+	r.mu.Unlock()
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// waitFor waits for a group, but not longer than ctx.
+func waitFor(ctx context.Context, group *sync.WaitGroup) bool {
+	done := make(chan struct{})
+	go func() {
+		group.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// mostHandBack is the part of the grace time, at most a quarter of it, in which what was handed out to requests that never got their answer
+// is given back.
+const mostHandBack = 2 * time.Second
+
+// drain stops taking requests and waits for those in flight, for as long as the grace time lets it. The context that it returns ends with
+// the grace time.
+func (b *Broker) drain(ctx context.Context, server *http.Server, e *engine) (grace context.Context, cancel context.CancelFunc) {
 	ctx = context.WithoutCancel(ctx)
 	b.stopping.Store(true)
 	b.log.InfoContext(ctx, "queen is stopping")
 	if b.started.Load() && b.cfg.Server.ShutdownDelay > 0 {
 		<-time.After(b.cfg.Server.ShutdownDelay)
 	}
-	finish, cancel := context.WithTimeout(ctx, b.cfg.Server.ShutdownTimeout)
-	defer cancel()
+	timeout := b.cfg.Server.ShutdownTimeout
+	grace, cancel = context.WithTimeout(ctx, timeout)
+	finish, stop := context.WithTimeout(grace, timeout-min(timeout/4, mostHandBack))
+	defer stop()
 	if err := server.Shutdown(finish); err != nil {
 		b.log.WarnContext(ctx, "requests did not finish in time, their connections are closed", slog.Any("error", err))
 		_ = server.Close()
+		e.requests.wait(grace)
 	}
 	e.popper.Stop()
-	e.tail.Stop()
+	return grace, cancel
 }
 
 // ignoreClosed drops the error with which Serve reports that the server was shut down.

@@ -3,10 +3,12 @@ package pg
 import (
 	"context"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -30,6 +32,58 @@ func dialer() *net.Dialer {
 	return &net.Dialer{
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveCount},
 		Control:         limitUnacknowledged,
+	}
+}
+
+// sockets are the open connections of a DB, those for cancel requests included.
+type sockets struct {
+	mu     sync.Mutex
+	open   map[*socket]struct{}
+	closed bool
+}
+
+// A socket is one of them.
+type socket struct {
+	net.Conn
+	owner *sockets
+}
+
+// Close closes the connection.
+func (c *socket) Close() error {
+	c.owner.mu.Lock()
+	delete(c.owner.open, c)
+	c.owner.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// dial opens a connection within timeout.
+func (s *sockets) dial(timeout time.Duration) pgconn.DialFunc {
+	dial := dialer()
+	dial.Timeout = timeout
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		c := &socket{conn, s}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.closed {
+			_ = conn.Close()
+			return nil, net.ErrClosed
+		}
+		s.open[c] = struct{}{}
+		return c, nil
+	}
+}
+
+// abort closes all, without a word to the server, and lets none be opened again.
+func (s *sockets) abort() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for c := range s.open {
+		_ = c.Conn.Close()
 	}
 }
 

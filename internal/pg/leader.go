@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -140,7 +139,7 @@ func (l *Leader) guard(ctx context.Context, f func(context.Context) error) error
 
 // end releases the lock.
 func (l *Leader) end(ctx context.Context) error {
-	limited, cancel := context.WithTimeout(ctx, 5*time.Second)
+	limited, cancel := context.WithTimeout(ctx, cancelGrace)
 	defer cancel()
 	_, err := l.conn.Exec(limited, "ROLLBACK")
 	return err

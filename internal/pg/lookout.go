@@ -21,6 +21,7 @@ const (
 
 var (
 	errNoAnswer = errors.New("the server does not answer")
+	errAborted  = errors.New("this broker stops")
 	errSilent   = errors.New("the server has ended the statement and its answer did not come")
 )
 
@@ -74,6 +75,15 @@ func (l *lookout) watch(pid uint32, giveUp context.CancelCauseFunc) (done func()
 		l.mu.Lock()
 		delete(l.running, s)
 		l.mu.Unlock()
+	}
+}
+
+// abort gives up everything that runs now.
+func (l *lookout) abort() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for s := range l.running {
+		s.giveUp(fmt.Errorf("%w: %w", ErrUnavailable, errAborted))
 	}
 }
 

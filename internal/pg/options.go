@@ -46,8 +46,9 @@ type Options struct {
 	// Logger gets what heals by itself: a server that is not there yet, a schema apply that waits. Default: none.
 	Logger *slog.Logger
 
-	direct *pgx.ConnConfig // DirectConnString, parsed
-	pooled bool            // the pool goes through a pooler
+	direct  *pgx.ConnConfig // DirectConnString, parsed
+	pooled  bool            // the pool goes through a pooler
+	sockets *sockets        // of the DB
 }
 
 // withDefaults returns the options with every default filled in and a parsed configuration.

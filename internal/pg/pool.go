@@ -31,6 +31,9 @@ type DB struct {
 	pool    *pgxpool.Pool
 	options Options
 	lookout *lookout
+	// aborted ends with Abort.
+	aborted context.Context //nolint:containedctx // the end of the pool, which no call decides
+	abort   context.CancelFunc
 
 	waiting  atomic.Int64
 	failures atomic.Int64
@@ -42,6 +45,7 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.sockets = &sockets{open: make(map[*socket]struct{})}
 	// A pool configuration is only valid when the parser made it; what it says about the connection is replaced.
 	config, err := pgxpool.ParseConfig(o.Config.ConnString())
 	if err != nil {
@@ -70,6 +74,7 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	alive.pool = pool
 	db := &DB{pool: pool, options: o}
 	db.lookout = newLookout(db)
+	db.aborted, db.abort = context.WithCancel(context.Background())
 	return db, nil
 }
 
@@ -94,9 +99,7 @@ func connConfig(o Options) *pgx.ConnConfig {
 	if most := o.AcquireTimeout * 4 / 5; config.ConnectTimeout <= 0 || config.ConnectTimeout > most {
 		config.ConnectTimeout = most
 	}
-	dial := dialer()
-	dial.Timeout = config.ConnectTimeout
-	config.DialFunc = dial.DialContext
+	config.DialFunc = o.sockets.dial(config.ConnectTimeout)
 	config.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, CancelRequestDelay: 0, DeadlineDelay: cancelGrace}
 	}
@@ -145,10 +148,19 @@ func checkServerVersion(version string) error {
 	return nil
 }
 
+// Abort makes the calls in progress, and all later ones, return ErrUnavailable, and ends all other sessions too: for a stop that must not
+// wait for a server which does not answer. What was under way may have happened or not, as after a lost connection. Close is still to be called.
+func (db *DB) Abort() {
+	db.abort()
+	db.lookout.abort()
+	db.options.sockets.abort()
+}
+
 // Close waits for the calls in progress and closes every connection. Later calls return ErrUnavailable.
 func (db *DB) Close() {
 	db.pool.Close()
 	db.lookout.close()
+	db.abort()
 }
 
 // Ping makes one round trip.

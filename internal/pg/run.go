@@ -69,6 +69,9 @@ func (db *DB) attempt(ctx context.Context, f func(context.Context, *pgx.Conn) er
 	statement, giveUp := context.WithCancelCause(limited)
 	defer giveUp(nil)
 	defer db.lookout.watch(conn.Conn().PgConn().PID(), giveUp)()
+	if db.aborted.Err() != nil { // too late for Abort to see it
+		return fmt.Errorf("%w: %w", ErrUnavailable, errAborted)
+	}
 	return classify(ctx, statement, f(statement, conn.Conn()))
 }
 
@@ -76,10 +79,16 @@ func (db *DB) attempt(ctx context.Context, f func(context.Context, *pgx.Conn) er
 func (db *DB) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	limited, cancel := context.WithTimeout(ctx, db.options.AcquireTimeout)
 	defer cancel()
+	defer context.AfterFunc(db.aborted, cancel)()
 	db.waiting.Add(1)
 	conn, err := db.pool.Acquire(limited)
 	db.waiting.Add(-1)
 	switch {
+	case db.aborted.Err() != nil:
+		if err == nil {
+			conn.Release()
+		}
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, errAborted)
 	case err == nil:
 		return conn, nil
 	case ctx.Err() == nil && limited.Err() != nil:

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"time"
 )
 
@@ -29,6 +30,58 @@ func NewClient(base string, connections int) *Client {
 	transport := &http.Transport{MaxIdleConnsPerHost: connections, MaxConnsPerHost: connections}
 	return &Client{base: base, http: &http.Client{Transport: transport, Timeout: 90 * time.Second}}
 }
+
+// NewFailoverClient returns a client for several brokers of one database: each request goes to the next broker, and to another one when it
+// fails there without an answer or with a 503, as often as there are brokers and then again after a pause. Requests of this contract may be
+// repeated.
+func NewFailoverClient(bases []string, connections int) *Client {
+	c := NewClient(bases[0], connections)
+	c.http.Transport = &failover{bases: bases, next: c.http.Transport}
+	return c
+}
+
+// failoverRounds is how often all brokers are tried, failoverPause how long in between.
+const (
+	failoverRounds = 5
+	failoverPause  = 100 * time.Millisecond
+)
+
+type failover struct {
+	bases []string
+	next  http.RoundTripper
+	turn  atomic.Uint64
+}
+
+func (f *failover) RoundTrip(request *http.Request) (response *http.Response, err error) {
+	turn := f.turn.Add(1)
+	for attempt := range failoverRounds * len(f.bases) {
+		if attempt > 0 && attempt%len(f.bases) == 0 {
+			time.Sleep(failoverPause)
+		}
+		base, parseErr := url.Parse(f.bases[(turn+uint64(attempt))%uint64(len(f.bases))])
+		if parseErr != nil {
+			return nil, parseErr
+		}
+		again := request.Clone(request.Context())
+		again.URL.Host, again.Host = base.Host, ""
+		if request.GetBody != nil {
+			if again.Body, err = request.GetBody(); err != nil {
+				return nil, err
+			}
+		}
+		response, err = f.next.RoundTrip(again)
+		if request.Context().Err() != nil || err == nil && response.StatusCode != http.StatusServiceUnavailable {
+			return response, err
+		}
+		if err == nil && attempt < failoverRounds*len(f.bases)-1 {
+			_ = response.Body.Close()
+		}
+	}
+	return response, err
+}
+
+// CloseIdleConnections ends those of the brokers.
+func (f *failover) CloseIdleConnections() { f.next.(*http.Transport).CloseIdleConnections() }
 
 // Close ends the idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
