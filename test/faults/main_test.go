@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"flag"
 	"os"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
 	code := m.Run()
 	stack.RemoveBinary()
 	os.Exit(code)
