@@ -9,8 +9,10 @@ export GOFLAGS :=
 BUILDVCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo auto || echo false)
 TOOL := go tool -modfile=tools/go.mod
 FUZZTIME ?= 30s
+CHAOSTIME ?= 30m
+CHAOSSEED ?= 0
 
-.PHONY: run quickstart build man release test dashboard dashboard-check screenshots check lint vulncheck fuzz bench bench-quick bench-peers clean
+.PHONY: run quickstart build man release test dashboard dashboard-check screenshots check lint vulncheck fuzz chaos bench bench-quick bench-peers clean
 
 ## run: install what is missing, build, and serve on port 6632
 run:
@@ -88,6 +90,12 @@ fuzz:
 			echo "$$package $$target"; go test "$$package" -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; \
 		done; \
 	done
+
+## chaos: brokers, database, network and disk broken for CHAOSTIME, as CHAOSSEED says (0 draws one); transactions in random order for a minute
+chaos:
+	@tools/setup.sh test
+	go test ./test/faults -run 'TestTransactionsInRandomOrderNeverFail$$' -count=1 -v -args -faults.transactions=1m
+	go test ./test/chaos -run 'TestChaos$$' -count=1 -timeout 0 -v -args -chaos.duration=$(CHAOSTIME) -chaos.seed=$(CHAOSSEED)
 
 ## bench-quick: the scenarios that fit into five minutes; docs/performance.md says what the columns mean
 bench-quick:

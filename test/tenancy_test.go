@@ -65,7 +65,7 @@ var methodsWithoutTenant = map[string]string{
 	"CleanupPartitions": everybody, "PurgeDeadLetters": everybody, "RepairWatermarks": everybody, "PurgeMetrics": everybody, "RefreshStats": everybody,
 	"RefreshRetainedBytes": everybody,
 	"ClaimTask":            byTask, "TaskBatch": byTask, "RedriveStep": byTask, "PurgeStep": byTask,
-	"ApplySchema": process, "Inspect": process, "StoreSessionSettings": process, "NewLeader": process, "Close": process, "Ping": process, "Stats": process,
+	"ApplySchema": process, "Inspect": process, "StoreSessionSettings": process, "Abort": process, "NewLeader": process, "Close": process, "Ping": process, "Stats": process,
 	"WaitReady": process, "DatabaseTime": process, "BrokerSeen": process, "BrokerLeft": process, "Brokers": cluster, "Listen": process, "NewNotifier": process,
 }
 

@@ -46,7 +46,10 @@ func TestTheCheckerFindsEveryBrokenPromise(t *testing.T) {
 		name, finds string
 		doctor      func(h *history)
 	}{
-		{"an answered push is not stored", "lost: ", func(h *history) { h.Stored[source], h.Stored[sink] = []int{0, 1}, []int{0, 1}; h.Deliveries = h.Deliveries[:1] }},
+		{"an answered push is not stored", "lost: ", func(h *history) {
+			h.Stored[source], h.Stored[sink] = []int{0, 1}, []int{0, 1}
+			h.Deliveries = h.Deliveries[:1]
+		}},
 		{"a buffered push never arrives", "answered buffered", func(h *history) {
 			h.Stored[source], h.Stored[sink], h.Deliveries = []int{0, 1}, []int{0, 1}, h.Deliveries[:1]
 		}},

@@ -44,7 +44,8 @@ func parseName(text string) (name, bool) {
 	}
 	millis, err1 := strconv.ParseInt(parts[1], 10, 64)
 	sequence, err2 := strconv.Atoi(parts[2])
-	return name{millis, sequence}, err1 == nil && err2 == nil && millis >= 0 && sequence >= 0
+	n := name{millis, sequence}
+	return n, err1 == nil && err2 == nil && n.String() == text
 }
 
 // ErrInUse says that another broker has the directory.
