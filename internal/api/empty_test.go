@@ -69,9 +69,7 @@ func (f *emptyBroker) PartitionOwner(context.Context, uuid.UUID) (uuid.UUID, str
 	return pg.DefaultTenant, "q", "p", true, f.err
 }
 
-func (f *emptyBroker) SetSystemFlag(context.Context, pg.SystemFlag, bool) error {
-	return f.err
-}
+func (f *emptyBroker) Set(context.Context, pg.SystemFlag, bool) bool { return f.err == nil }
 
 func (f *emptyBroker) PurgeQueue(context.Context, uuid.UUID, string, string, pg.PurgeOptions) (json.RawMessage, error) {
 	return f.raw()

@@ -171,7 +171,6 @@ func serve(t *testing.T, f *world) *httptest.Server {
 // A managementStore is the part of a Store that the fakes of a test replace.
 type managementStore interface {
 	PartitionOwner(ctx context.Context, partition uuid.UUID) (tenant uuid.UUID, queue, name string, found bool, err error)
-	SetSystemFlag(ctx context.Context, flag pg.SystemFlag, enabled bool) error
 	GroupStore
 	StatisticsStore
 	DeadLetterStore

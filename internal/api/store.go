@@ -15,7 +15,6 @@ type Store interface {
 	Ping(ctx context.Context) error
 	Stats() pg.PoolStats
 	PartitionOwner(ctx context.Context, partition uuid.UUID) (tenant uuid.UUID, queue, name string, found bool, err error)
-	SetSystemFlag(ctx context.Context, flag pg.SystemFlag, enabled bool) error
 	QueueStore
 	GroupStore
 	StatisticsStore

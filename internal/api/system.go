@@ -16,6 +16,8 @@ type Flags interface {
 	PopsPaused() bool
 	// Refresh looks now.
 	Refresh(ctx context.Context) error
+	// Set turns a switch for this broker at once. written is false when the database could not be told yet: it is, once it answers.
+	Set(ctx context.Context, flag pg.SystemFlag, enabled bool) (written bool)
 }
 
 // maintenanceAnswer is the state of push maintenance and of the file buffer.
@@ -94,7 +96,7 @@ func (s *Server) setPopMaintenance(w http.ResponseWriter, r *http.Request) error
 	return writeValue(w, http.StatusOK, answer)
 }
 
-// setFlag stores {"enabled": bool} and looks at the switches at once, so that this broker follows before it answers.
+// setFlag turns a switch to {"enabled": bool}. This broker follows before it answers, also when the database is away.
 func (s *Server) setFlag(w http.ResponseWriter, r *http.Request, flag pg.SystemFlag) (bool, error) {
 	body, err := s.readBody(w, r, nil)
 	if err != nil {
@@ -111,11 +113,9 @@ func (s *Server) setFlag(w http.ResponseWriter, r *http.Request, flag pg.SystemF
 	if !given {
 		return false, newError(codeBadBody, "enabled (boolean) is required")
 	}
-	if err := s.deps.Store.SetSystemFlag(r.Context(), flag, enabled); err != nil {
-		return false, err
+	if s.deps.Flags.Set(r.Context(), flag, enabled) {
+		s.deps.FlagsChanged()
 	}
-	s.refreshFlags(r.Context())
-	s.deps.FlagsChanged()
 	return enabled, nil
 }
 

@@ -46,6 +46,10 @@ func (f *liveFlags) Refresh(ctx context.Context) error {
 	return err
 }
 
+func (f *liveFlags) Set(ctx context.Context, flag pg.SystemFlag, enabled bool) bool {
+	return f.db.SetSystemFlag(ctx, flag, enabled) == nil && f.Refresh(ctx) == nil
+}
+
 // A stack is everything below the API on a real database.
 type stack struct {
 	*httptest.Server

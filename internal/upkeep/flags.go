@@ -5,14 +5,22 @@ package upkeep
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"queenmq/internal/pg"
 )
 
-// A FlagStore reads the switches that all brokers of a database share.
+// writeTimeout bounds how long whoever turns a switch waits for a database that does not answer.
+const writeTimeout = 2 * time.Second
+
+// A FlagStore keeps the switches that all brokers of a database share.
 type FlagStore interface {
 	SystemFlags(ctx context.Context) (pushMaintenance, popMaintenance bool, err error)
+	SetSystemFlag(ctx context.Context, flag pg.SystemFlag, enabled bool) error
 }
 
 // Flags keeps the maintenance switches of the database in memory. They are off until the first successful pass: a broker that
@@ -24,12 +32,17 @@ type Flags struct {
 	log      *slog.Logger
 
 	popsPaused, pushesPaused atomic.Bool
+
+	// unwritten are switches that were turned here while the database was away. They win over what it says until it was told.
+	mu        sync.Mutex
+	unwritten map[pg.SystemFlag]bool
+	turns     int
 }
 
 // NewFlags makes the loop. changed is called after a pass that found the pop switch turned, so that parked pops look again; it
 // must not block.
 func NewFlags(store FlagStore, interval time.Duration, changed func(), log *slog.Logger) *Flags {
-	return &Flags{store: store, interval: interval, changed: changed, log: log}
+	return &Flags{store: store, interval: interval, changed: changed, log: log, unwritten: map[pg.SystemFlag]bool{}}
 }
 
 // PopsPaused tells whether pops are switched off for maintenance, as of the last pass.
@@ -44,21 +57,79 @@ func (f *Flags) Refresh(ctx context.Context) error {
 	return err
 }
 
-// Step reads the switches once and tells whether the pop switch turned.
+// Set turns a switch: for this broker at once, and for all when the database has been told. A database that is away is often the reason
+// to turn one: Set then succeeds all the same, and every pass tries to tell it. written says whether it was told.
+func (f *Flags) Set(ctx context.Context, flag pg.SystemFlag, enabled bool) (written bool) {
+	f.mu.Lock()
+	f.unwritten[flag] = enabled
+	f.turns++
+	pushes, pops := f.pushesPaused.Load(), f.popsPaused.Load()
+	if flag == pg.PushMaintenance {
+		pushes = enabled
+	} else {
+		pops = enabled
+	}
+	f.take(ctx, pushes, pops)
+	f.mu.Unlock()
+	limited, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	if err := f.write(limited); err != nil {
+		f.log.WarnContext(ctx, "a maintenance switch was turned here and could not be stored; it counts for this broker alone until the database answers",
+			slog.String("flag", string(flag)), slog.Bool("enabled", enabled), slog.Any("error", err))
+		return false
+	}
+	return true
+}
+
+// write tells the database what it has not been told.
+func (f *Flags) write(ctx context.Context) error {
+	f.mu.Lock()
+	pending := maps.Clone(f.unwritten)
+	f.mu.Unlock()
+	for flag, enabled := range pending {
+		if err := f.store.SetSystemFlag(ctx, flag, enabled); err != nil {
+			return err
+		}
+		f.mu.Lock()
+		if f.unwritten[flag] == enabled { // not turned again meanwhile
+			delete(f.unwritten, flag)
+		}
+		f.mu.Unlock()
+	}
+	return nil
+}
+
+// Step tells the database what it has not been told, reads the switches once and says whether the pop switch turned.
 func (f *Flags) Step(ctx context.Context) (turned bool, err error) {
+	if err := f.write(ctx); err != nil {
+		return false, err // what the database says is older than what was asked for here
+	}
+	f.mu.Lock()
+	before := f.turns
+	f.mu.Unlock()
 	pushes, pops, err := f.store.SystemFlags(ctx)
 	if err != nil {
 		return false, err
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.turns != before {
+		return false, nil // turned while they were read: the next pass knows more
+	}
+	return f.take(ctx, pushes, pops), nil
+}
+
+// take makes the switches what they are to be and tells whether the pop switch turned. The caller holds mu.
+func (f *Flags) take(ctx context.Context, pushes, pops bool) (turned bool) {
 	if f.pushesPaused.Swap(pushes) != pushes {
 		f.log.InfoContext(ctx, "push maintenance switched", slog.Bool("paused", pushes))
 	}
 	if f.popsPaused.Swap(pops) == pops {
-		return false, nil
+		return false
 	}
 	f.log.InfoContext(ctx, "pop maintenance switched", slog.Bool("paused", pops))
 	f.changed()
-	return true, nil
+	return true
 }
 
 // Run makes a pass at once and then one per interval until ctx ends, and returns nil. A pass that fails leaves the switches as

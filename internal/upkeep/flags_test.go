@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"queenmq/internal/pg"
 	"queenmq/internal/upkeep"
 )
 
@@ -22,11 +23,26 @@ type switches struct {
 	pops  bool
 	err   error
 	reads atomic.Int64
+
+	pushes bool
+	away   bool
+}
+
+func (s *switches) SetSystemFlag(_ context.Context, flag pg.SystemFlag, enabled bool) error {
+	if s.away {
+		return errors.New("away")
+	}
+	if flag == pg.PushMaintenance {
+		s.pushes = enabled
+	} else {
+		s.pops = enabled
+	}
+	return nil
 }
 
 func (s *switches) SystemFlags(context.Context) (pushes, pops bool, err error) {
 	s.reads.Add(1)
-	return false, s.pops, s.err
+	return s.pushes, s.pops, s.err
 }
 
 var discard = slog.New(slog.DiscardHandler)
@@ -58,6 +74,30 @@ func TestFlags(t *testing.T) {
 		_, err = flags.Step(t.Context())
 		require.ErrorIs(t, err, store.err)
 		require.True(t, flags.PopsPaused())
+	})
+
+	// Without the rule a switch that was turned while the database was away would be turned back by what the database said before.
+	t.Run("TurnedWhileTheDatabaseIsAwayStaysTurned", func(t *testing.T) {
+		t.Parallel()
+		store := &switches{away: true}
+		flags := upkeep.NewFlags(store, time.Minute, func() {}, discard)
+		require.False(t, flags.Set(t.Context(), pg.PushMaintenance, true))
+		require.True(t, flags.PushesPaused(), "at once")
+		_, err := flags.Step(t.Context())
+		require.Error(t, err)
+		require.True(t, flags.PushesPaused())
+		require.Zero(t, store.reads.Load(), "what it says is older")
+		store.away = false
+		_, err = flags.Step(t.Context())
+		require.NoError(t, err)
+		require.True(t, store.pushes, "told as soon as it answers")
+		require.True(t, flags.PushesPaused())
+		store.pushes = false // another broker, later
+		_, err = flags.Step(t.Context())
+		require.NoError(t, err)
+		require.False(t, flags.PushesPaused())
+		require.True(t, flags.Set(t.Context(), pg.PopMaintenance, true))
+		require.True(t, store.pops)
 	})
 
 	t.Run("RunReadsAtOnceAndOncePerIntervalAlsoAfterFailures", func(t *testing.T) {
