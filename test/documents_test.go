@@ -52,6 +52,40 @@ func TestDocumentsLeadSomewhere(t *testing.T) {
 	require.Greater(t, links, 8)
 }
 
+// A reader finds every page of docs from the README by following links, and every picture on one of these pages.
+func TestDocumentsAreReachable(t *testing.T) {
+	t.Parallel()
+	reached := map[string]bool{}
+	for next := []string{"../README.md"}; len(next) > 0; {
+		document := next[0]
+		next = next[1:]
+		if reached[document] {
+			continue
+		}
+		reached[document] = true
+		if filepath.Ext(document) != ".md" {
+			continue
+		}
+		text, err := os.ReadFile(document)
+		require.NoError(t, err)
+		for _, match := range linkTarget.FindAllSubmatch(text, -1) {
+			if file, _, _ := strings.Cut(string(match[1]), "#"); file != "" {
+				next = append(next, filepath.Join(filepath.Dir(document), file))
+			}
+		}
+	}
+	for _, pattern := range []string{"../*.md", "../docs/*.md", "../docs/screenshots/*.png", "../bench/*.md", "../bench/*/*.md", "../queen/*.md"} {
+		found, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, found, pattern)
+		for _, document := range found {
+			if !reached[document] {
+				t.Errorf("no link leads from the README to %s", document)
+			}
+		}
+	}
+}
+
 // anchors are the names by which the headings of a document can be linked to.
 func anchors(t *testing.T, document string) []string {
 	t.Helper()
