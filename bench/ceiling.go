@@ -50,12 +50,21 @@ func (b *bench) readyMade(seed uint64, batch int) ([][]byte, error) {
 	return blobs, nil
 }
 
+// segmentHashes returns a function that makes the hashes of one segment, new ones each time.
+func segmentHashes(messages int) func() []byte {
+	return func() []byte {
+		hashes := make([]byte, segment.HashBytes*messages)
+		_, _ = rand.Read(hashes)
+		return hashes
+	}
+}
+
 func (b *bench) segmentPusher(blobs [][]byte, batch, bundle int) worker {
 	queues, counts, verified := make([]string, bundle), make([]int32, bundle), make([]int64, bundle)
 	for i := range bundle {
 		queues[i], counts[i], verified[i] = b.queue, int32(batch), -1
 	}
-	connection := b.connection()
+	connection, fresh := b.connection(), segmentHashes(batch)
 	return func(ctx context.Context) (int, error) {
 		conn, err := connection(ctx)
 		if err != nil {
@@ -66,8 +75,7 @@ func (b *bench) segmentPusher(blobs [][]byte, batch, bundle int) worker {
 		for i := range bundle {
 			partitions[i] = lane(first+int64(i), b.options.partitions)
 			chosen[i] = blobs[(first+int64(i))%int64(len(blobs))]
-			hashes[i] = make([]byte, 16*batch)
-			_, _ = rand.Read(hashes[i])
+			hashes[i] = fresh()
 		}
 		var answer []byte
 		if err := conn.QueryRow(ctx, `SELECT queen.log_push_multi_v1($1, $2, $3, $4, $5, $6)`, queues, partitions, counts, hashes, verified, chosen).Scan(&answer); err != nil {

@@ -138,7 +138,7 @@ func (b *bench) pageOfAge(ctx context.Context, path string, age int) error {
 	if age > 0 {
 		request.Header.Set("Cache-Control", fmt.Sprintf("max-age=%d", age))
 	}
-	answer, err := b.client.Do(request)
+	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return err
 	}

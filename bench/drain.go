@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -128,8 +127,7 @@ func (b *bench) sparse(ctx context.Context) (result, error) {
 
 // consumers pop batches and acknowledge each whole; they end when the ledger is complete.
 func (b *bench) consumers(group string, batch, partitions, n int, seen *ledger) []worker {
-	path := fmt.Sprintf("/api/v1/pop/queue/%s?batch=%d&partitions=%d&consumerGroup=%s&subscriptionMode=all&wait=true&timeout=200",
-		url.PathEscape(b.queue), batch, partitions, group)
+	path := b.popPath(group, batch, partitions)
 	workers := make([]worker, n)
 	for i := range workers {
 		workers[i] = func(ctx context.Context) (int, error) {

@@ -68,7 +68,7 @@ func (b *bench) fill(ctx context.Context, from, to int) error {
 func (b *bench) active(ctx context.Context, partitions int) (result, error) {
 	spread := *b.stand
 	spread.options.partitions = partitions
-	paced := &bench{stand: &spread, queue: b.queue, client: b.client}
+	paced := &bench{stand: &spread, queue: b.queue, lines: b.lines}
 	paced.sequence.Store(b.sequence.Add(1_000_003)) // transaction ids of its own
 	return paced.flow(ctx, activeRate, activeItems, b.options.length, 16)
 }

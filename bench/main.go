@@ -48,7 +48,7 @@ func main() {
 	var o options
 	var kind string
 	flag.StringVar(&o.database, "database", "", "connection string of an empty database; empty starts a private durable PostgreSQL")
-	flag.StringVar(&o.scenarios, "scenarios", quick, "scenarios to run, in this order; known: "+strings.Join(scenarioNames(), ", "))
+	flag.StringVar(&o.scenarios, "scenarios", quick, "scenarios to run, in this order; known: "+strings.Join(scenarioNames(), ", ")+"; cells is all cells with their ceilings")
 	flag.StringVar(&kind, "payload", string(payload.Random), "random (hardly compresses) or order (compresses well)")
 	flag.IntVar(&o.size, "size", 256, "bytes of one payload")
 	flag.IntVar(&o.partitions, "partitions", 100, "partitions that the load is spread over")
@@ -84,7 +84,7 @@ func main() {
 // measure runs every scenario o.repetitions times in turn, so that a slow spell of the machine hits all of them, and
 // prints the medians.
 func measure(ctx context.Context, o options) error {
-	names := strings.Split(o.scenarios, ",")
+	names := expand(strings.Split(o.scenarios, ","))
 	for _, name := range names {
 		if scenarioOf(name) == nil {
 			return fmt.Errorf("unknown scenario %q; known are %s", name, strings.Join(scenarioNames(), ", "))

@@ -15,7 +15,9 @@ import (
 type result struct {
 	messages int64
 	calls    int64
-	elapsed  time.Duration
+	// begin is when counting began, elapsed how long until the last counted call was answered.
+	begin   time.Time
+	elapsed time.Duration
 	// counted is every message of the run, warm-up included: the base of the counters below.
 	counted int64
 	// p50 and p99 are call latencies, or what the scenario says it measures instead.
@@ -30,8 +32,9 @@ type result struct {
 	figures figures
 
 	commits, walBytes int64
-	// brokerCPU and databaseCPU are processor seconds; rss is the broker's largest resident memory in the run, in bytes.
-	brokerCPU, databaseCPU, rss float64
+	// loadCPU (of this program), brokerCPU and databaseCPU are processor seconds; rss is the broker's largest resident memory in the
+	// run, in bytes.
+	loadCPU, brokerCPU, databaseCPU, rss float64
 }
 
 // rate is messages per second.
@@ -45,6 +48,7 @@ func (r result) rate() float64 {
 // add sets the counters of the run from readings around it.
 func (r *result) add(before, after counters) {
 	r.commits, r.walBytes = after.commits-before.commits, after.walBytes-before.walBytes
+	r.loadCPU = after.loadCPU - before.loadCPU
 	r.brokerCPU, r.databaseCPU, r.rss = after.brokerCPU-before.brokerCPU, after.databaseCPU-before.databaseCPU, after.rss
 }
 
@@ -185,7 +189,7 @@ func merge(begin time.Time, tallies []tally) result {
 			last = t.last
 		}
 	}
-	out.elapsed = last.Sub(begin)
+	out.begin, out.elapsed = begin, last.Sub(begin)
 	out.p50, out.p99 = percentiles(all)
 	return out
 }

@@ -5,12 +5,14 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 )
 
 // counters are readings of database and processors that only grow.
 type counters struct {
-	commits, walBytes           int64
-	brokerCPU, databaseCPU, rss float64
+	commits, walBytes                    int64
+	loadCPU, brokerCPU, databaseCPU, rss float64
 }
 
 // clockTicks is the unit of processor times in /proc (USER_HZ), fixed at 100 by the Linux ABI.
@@ -38,6 +40,15 @@ func processorSeconds(pid int) float64 {
 		total += ticks
 	}
 	return total / clockTicks
+}
+
+// ownSeconds returns the processor time of this program, without that of its children.
+func ownSeconds() float64 {
+	var own syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &own) != nil {
+		return 0
+	}
+	return time.Duration(own.Utime.Nano() + own.Stime.Nano()).Seconds()
 }
 
 // treeSeconds returns the processor time of a process, its living children, and those that it has waited for.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 
 	"github.com/google/uuid"
@@ -71,18 +70,7 @@ func (p *pusher) push(ctx context.Context, batch int, partition func(k int) stri
 
 // call sends one request on a kept-alive connection and reads the whole answer.
 func (b *bench) call(ctx context.Context, method, path string, body []byte) ([]byte, int, error) {
-	request, err := http.NewRequestWithContext(ctx, method, b.base+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, 0, err
-	}
-	request.Header.Set("Content-Type", "application/json")
-	response, err := b.client.Do(request)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	return answer, response.StatusCode, err
+	return b.lines.call(ctx, method, path, body)
 }
 
 // dedup pushes with the duplicate check on and then off, on two queues, and reports the ratio.
@@ -91,7 +79,7 @@ func (b *bench) dedup(ctx context.Context) (result, error) {
 	if err != nil {
 		return on, err
 	}
-	off := &bench{stand: b.stand, queue: b.queue + ".off", client: b.client}
+	off := &bench{stand: b.stand, queue: b.queue + ".off", lines: b.lines}
 	if err := off.configure(ctx, `{"dedupWindowSeconds":0}`); err != nil {
 		return on, err
 	}

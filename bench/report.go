@@ -21,7 +21,7 @@ func report(w io.Writer, s *stand, names []string, results map[string][]result) 
 		}
 	}
 	table := tabwriter.NewWriter(w, 2, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "scenario\tmessages/s\tof ceiling\tp50 ms\tp99 ms\tmessages/commit\tWAL bytes/message\tbroker CPU s/M\tdatabase CPU s/M\tbroker RSS MB\t")
+	fmt.Fprintln(table, "scenario\tmessages/s\tof ceiling\tp50 ms\tp99 ms\tmessages/commit\tWAL bytes/message\tload CPU s/M\tbroker CPU s/M\tdatabase CPU s/M\tbroker RSS MB\t")
 	for _, name := range names {
 		r := median(results[name])
 		ratio := "-"
@@ -29,13 +29,16 @@ func report(w io.Writer, s *stand, names []string, results map[string][]result) 
 			ratio = fmt.Sprintf("%.2f", r.rate()/best)
 		}
 		perMillion := 1e6 / float64(max(r.counted, 1))
-		fmt.Fprintf(table, "%s\t%.0f\t%s\t%.2f\t%.2f\t%.1f\t%.0f\t%.1f\t%.1f\t%.0f\t\n", name, r.rate(), ratio, milliseconds(r.p50), milliseconds(r.p99),
-			float64(r.counted)/float64(max(r.commits, 1)), float64(r.walBytes)/float64(max(r.counted, 1)), r.brokerCPU*perMillion, r.databaseCPU*perMillion, r.rss/1e6)
+		fmt.Fprintf(table, "%s\t%.0f\t%s\t%.2f\t%.2f\t%.1f\t%.0f\t%.1f\t%.1f\t%.1f\t%.0f\t\n", name, r.rate(), ratio, milliseconds(r.p50), milliseconds(r.p99),
+			float64(r.counted)/float64(max(r.commits, 1)), float64(r.walBytes)/float64(max(r.counted, 1)), r.loadCPU*perMillion, r.brokerCPU*perMillion, r.databaseCPU*perMillion, r.rss/1e6)
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
+	for _, line := range compare(results) {
+		fmt.Fprintln(w, line)
+	}
 	for _, name := range names {
 		for _, r := range results[name] {
 			for _, note := range []string{r.note, r.stages} {

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http"
+	"strings"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -17,7 +17,7 @@ type scenario struct {
 }
 
 // scenarios are all kinds of load, in the order in which they are best read.
-var scenarios = []scenario{
+var scenarios = append([]scenario{
 	{"ceiling-1", func(ctx context.Context, b *bench) (result, error) { return b.ceiling(ctx, 100, 1) }},
 	{"ceiling-16", func(ctx context.Context, b *bench) (result, error) { return b.ceiling(ctx, 100, 16) }},
 	{"segments-1", func(ctx context.Context, b *bench) (result, error) { return b.ceiling(ctx, 1, 1) }},
@@ -38,7 +38,7 @@ var scenarios = []scenario{
 	{"console", func(ctx context.Context, b *bench) (result, error) { return b.console(ctx) }},
 	{"consoles", func(ctx context.Context, b *bench) (result, error) { return b.consoles(ctx) }},
 	{"soak", func(ctx context.Context, b *bench) (result, error) { return b.soak(ctx) }},
-}
+}, cellScenarios()...)
 
 func scenarioNames() []string {
 	names := make([]string, len(scenarios))
@@ -61,17 +61,14 @@ func scenarioOf(name string) *scenario {
 type bench struct {
 	*stand
 	queue    string
-	client   *http.Client
+	lines    *client
 	sequence atomic.Int64
 }
 
-// connections is the most connections the load opens to the broker.
-const connections = 8192
-
 // run makes one run of a scenario.
 func (s *stand) run(ctx context.Context, sc *scenario, queue string) (result, error) {
-	b := &bench{stand: s, queue: queue, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: connections, DisableCompression: true}}}
-	defer b.client.CloseIdleConnections()
+	b := &bench{stand: s, queue: queue, lines: newClient(strings.TrimPrefix(s.base, "http://"))}
+	defer b.lines.close()
 	resetPeak(s.broker.Process.Pid)
 	return sc.run(ctx, b)
 }

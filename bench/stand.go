@@ -140,7 +140,7 @@ func freePort() (int, error) {
 // counters reads what the database and the processors count. Commits are transaction ids handed out, that is, writing
 // transactions: unlike the statistics views, which sessions feed when they turn idle, that number is always current.
 func (s *stand) counters(ctx context.Context) (counters, error) {
-	c := counters{brokerCPU: processorSeconds(s.broker.Process.Pid), rss: peakMemory(s.broker.Process.Pid)}
+	c := counters{loadCPU: ownSeconds(), brokerCPU: processorSeconds(s.broker.Process.Pid), rss: peakMemory(s.broker.Process.Pid)}
 	if s.postmaster != 0 {
 		c.databaseCPU = treeSeconds(s.postmaster)
 	}
