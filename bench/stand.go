@@ -100,7 +100,9 @@ func (s *stand) startBroker(ctx context.Context, database string) error {
 	}
 	s.base = fmt.Sprintf("http://127.0.0.1:%d", port)
 	s.broker = exec.Command(binary, "serve")
-	s.broker.Env = append(os.Environ(), "DATABASE_URL="+database, fmt.Sprintf("PORT=%d", port), "QUEEN_BIND_ADDR=127.0.0.1", "LOG_LEVEL=warn", "FILE_BUFFER_DIR=off")
+	// A broker that is alone stops sending hints to others some seconds after its start; without them runs do not differ by when they begin.
+	s.broker.Env = append(os.Environ(), "DATABASE_URL="+database, fmt.Sprintf("PORT=%d", port), "QUEEN_BIND_ADDR=127.0.0.1", "LOG_LEVEL=warn",
+		"FILE_BUFFER_DIR=off", "QUEEN_SYNC_ENABLED=false")
 	if s.options.profiles != "" {
 		port, err := freePort()
 		if err != nil {

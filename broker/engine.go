@@ -203,6 +203,9 @@ func (b *Broker) newGates() *ready.Gates {
 // ackConfig puts the settings of acknowledgements in the form of their room, where negative is off.
 func (b *Broker) ackConfig() ack.Config {
 	cfg := ack.Config{Tenancy: b.cfg.Tenancy.Header, RegistryBytes: int64(b.cfg.Ack.RegistryMB) << 20, Shards: b.cfg.Ack.Shards, Log: b.log}
+	if cfg.Shards == 0 {
+		cfg.Shards = b.cfg.Push.Shards
+	}
 	if !b.cfg.Ack.Registry {
 		cfg.RegistryBytes = -1
 	}

@@ -274,3 +274,31 @@ func TestPopReadyServesManyWorkers(t *testing.T) {
 		require.Equal(t, want.expires, *c.Expires, name)
 	}
 }
+
+// Candidates of one worker share its budget, in their order. Those behind its end have no verdict: they are to be asked about again.
+func TestPopReadySharesBudgets(t *testing.T) {
+	t.Parallel()
+	l := newPopLog(t)
+	id := l.queue(t, "q", popQueue{})
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		l.cursor(t, l.partition(t, id, name, run{base: 0, count: 5}), "g", -1, "", 0)
+	}
+	l.cursor(t, l.partition(t, id, "drained", run{base: 0, count: 5}), "g", 4, "", 0)
+	rows, err := l.Query(t.Context(), `SELECT r_ord, r_verdict, r_take FROM queen.log_pop_ready_v1('q', 'g', '{a,b,c,drained,d,e}', 1007, 1,
+		'', FALSE, 0, 'all', '', FALSE, $1, '{w1,w1,w1,w1,w2,w2}', '{7,7,7,7,1000,1000}', '{10,10,10,10,10,10}')`, defaultTenant)
+	require.NoError(t, err)
+	type row struct {
+		Ord     int
+		Verdict string
+		Take    *int64
+	}
+	got, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+	require.NoError(t, err)
+	n := func(v int64) *int64 { return &v }
+	require.Equal(t, []row{{1, "took", n(5)}, {2, "took", n(2)}, {5, "took", n(5)}, {6, "took", n(5)}}, got)
+	cursors := popRows(t, l, id, "g")
+	require.Nil(t, cursors["c"].Worker)
+	for name, worker := range map[string]string{"a": "w1", "b": "w1", "d": "w2", "e": "w2"} {
+		require.Equal(t, worker, *cursors[name].Worker, name)
+	}
+}

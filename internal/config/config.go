@@ -123,9 +123,9 @@ type Pop struct {
 	WaitInitialInterval     time.Duration `env:"POP_WAIT_INITIAL_INTERVAL_MS" default:"100" min:"1" max:"60000" unit:"ms" doc:"First pause of a waiting pop between two looks when no push wakes it."`
 	WaitBackoffThreshold    int           `env:"POP_WAIT_BACKOFF_THRESHOLD" default:"3" min:"1" max:"1000000" unit:"looks" doc:"Empty looks of a waiting pop before its pause starts to grow."`
 	WaitBackoffMultiplier   float64       `env:"POP_WAIT_BACKOFF_MULTIPLIER" default:"2.0" min:"1" max:"100" doc:"Factor by which the pause grows after each further empty look."`
-	Fusion                  bool          `env:"QUEEN_POP_FUSION" default:"true" doc:"Let concurrent pops of one group that want one partition each claim with one statement and one commit. Needs the hot list."`
+	Fusion                  bool          `env:"QUEEN_POP_FUSION" default:"true" doc:"Let concurrent pops of one group claim with one statement and one commit. Needs the hot list."`
 	FusionMaxJobs           int           `env:"QUEEN_POP_FUSION_MAX_JOBS" default:"64" min:"2" max:"1024" unit:"pops" doc:"Most pops of one such claim."`
-	FusionConcurrency       int           `env:"QUEEN_POP_FUSION_CONCURRENCY" default:"2" min:"1" max:"64" unit:"claims" doc:"Such claims of one group under way at once. A pop that finds fewer does not wait for others."`
+	FusionConcurrency       int           `env:"QUEEN_POP_FUSION_CONCURRENCY" default:"2" min:"1" max:"64" unit:"claims" doc:"Such claims of one group under way at once. All but the first need 32 partitions that have messages."`
 	WaitMaxInterval         time.Duration `env:"POP_WAIT_MAX_INTERVAL_MS" default:"1000" min:"1" max:"60000" unit:"ms" doc:"Longest pause of a waiting pop between two looks."`
 }
 
@@ -157,7 +157,7 @@ type Ack struct {
 	Registry   bool `env:"QUEEN_ACK_REGISTRY" default:"true" doc:"Recognise an acknowledgement that completes exactly one delivered batch from memory, so that the database need not look its transaction ids up. The outcome is the same without."`
 	RegistryMB int  `env:"QUEEN_ACK_REGISTRY_MB" default:"64" min:"1" max:"65536" unit:"MB" doc:"Most memory for delivered batches that are not acknowledged yet. The oldest are forgotten first, which costs a look-up each."`
 	Fusion     bool `env:"QUEEN_ACK_FUSION" default:"true" doc:"Commit recognised acknowledgements of many requests together. Off, each has a commit of its own."`
-	Shards     int  `env:"QUEEN_ACK_FUSION_SHARDS" default:"0" min:"1" max:"1024" auto:"one for each processor, 2 to 8" doc:"Shards over which partitions are spread for that. Each has one commit under way, so that more of them carry less each."`
+	Shards     int  `env:"QUEEN_ACK_FUSION_SHARDS" auto:"QUEEN_V2_FUSION_SHARDS" default:"0" min:"1" max:"1024" doc:"Shards over which partitions are spread for that. Each has one commit under way, so that more of them carry less each."`
 }
 
 // Admission is how many write transactions may be in flight.

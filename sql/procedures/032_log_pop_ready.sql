@@ -6,8 +6,8 @@
 -- log_pop_ready_v1: claim from a list of candidate partitions that the caller believes to have messages.
 --   p_partitions  different partition names of one queue, in the order in which they may take; NULL acts as empty
 --   p_workers, p_budgets, p_leases  for many pops in one call: parallel to p_partitions, the lease id, the most messages and the lease
---                 seconds of the pop that each candidate is for. p_budget is then their sum. Such a call leaves deferred queues and
---                 cursors to be sealed alone
+--                 seconds of the pop that each candidate is for. Candidates of one lease id share its budget, in their order. p_budget is
+--                 then the sum over the pops. Such a call leaves deferred queues and cursors to be sealed alone
 --   p_max_bytes   stored bytes beyond which no further segment is taken; NULL and more than log_pop_max_bytes_v1: that. A call that has to
 --                 leave it to log_pop_claim_v1 goes by the latter alone
 --   the others    as log_pop_list_v1
@@ -20,7 +20,7 @@
 --              'raced'     a claim lost a race, since an auto-ack winner shows no lease; worth another look in r_wait_ms
 --              'deferred'  nothing can be taken before r_wait_ms have passed (delayed_processing, window_buffer, a redelivery that waits)
 --              'empty'     nothing pending, or no such partition
--- Candidates behind the end of the budget, of log_pop_max_bytes_v1 or of the cap have no row: they are to be asked about again. One that is to be sealed is 'raced'
+-- Candidates behind the end of their budget, of log_pop_max_bytes_v1 or of the cap have no row: they are to be asked about again. One that is to be sealed is 'raced'
 -- when others yielded.
 -- An unknown queue: every candidate is empty.
 -- The claim is one statement: cursors are locked, segments read and cursors moved under one snapshot. A cursor that another pop moved
@@ -55,6 +55,9 @@ DECLARE
     v_window  INTEGER;
     v_most    INTEGER;  -- max_deliveries, 0 where it does not count
     v_took    INTEGER[] := '{}'::INTEGER[];
+    v_spent   TEXT[] := '{}'::TEXT[];  -- workers whose budget is used up
+    v_worker  TEXT;
+    v_sum     BIGINT := 0;  -- taken for v_worker
     v_tried   INTEGER := COALESCE(array_length(p_partitions, 1), 0);
     -- Queue and group as columns beside the names: as constants they would let a plan made on small tables start from all
     -- partitions of the queue or all cursors of the group, and the plan is kept.
@@ -98,10 +101,9 @@ BEGIN
                    FOR UPDATE OF c SKIP LOCKED
             ), span AS (
                 -- Offsets are dense above log_start, so what the candidates before it leave of the budget is known without their segments.
-                SELECT h.*, LEAST(h.budget, v_left - (sum(h.promised) OVER in_order - h.promised)::BIGINT) AS room,
-                       row_number() OVER in_order AS nth
+                SELECT h.*, h.budget - (sum(h.promised) OVER in_order - h.promised)::BIGINT AS room, row_number() OVER in_order AS nth
                   FROM (SELECT x.*, LEAST(x.last_offset - GREATEST(x.log_start, x.wanted) + 1, x.budget) AS promised FROM held x) h
-                WINDOW in_order AS (ORDER BY h.ord)
+                WINDOW in_order AS (PARTITION BY h.worker ORDER BY h.ord)
             ), taken AS MATERIALIZED (
                 SELECT x.*
                   FROM (SELECT h.ord::INTEGER AS ord, h.grp, h.worker, h.lease, h.id, h.last_offset, s.base_offset,
@@ -157,6 +159,16 @@ BEGIN
             RETURN NEXT;
             v_left := v_left - r_take;
             v_room := v_room - octet_length(r_blob);
+            IF p_workers IS NOT NULL THEN
+                IF v_worker IS DISTINCT FROM p_workers[r_ord] THEN
+                    v_worker := p_workers[r_ord];
+                    v_sum := 0;
+                END IF;
+                v_sum := v_sum + r_take;
+                IF v_sum >= p_budgets[r_ord] THEN
+                    v_spent := v_spent || v_worker;
+                END IF;
+            END IF;
             IF v_took[array_length(v_took, 1)] IS DISTINCT FROM r_ord THEN
                 v_took := v_took || r_ord;
             END IF;
@@ -241,7 +253,7 @@ BEGIN
                                 ORDER BY s.base_offset DESC LIMIT 1) + make_interval(secs => NULLIF(v_window, 0))) AS visible_at
                         WHERE (v_delay > 0 OR v_window > 0) AND p.last_offset > COALESCE(c.committed, -1)
                        ) d ON TRUE
-                 WHERE u.ord <> ALL (v_took)) x
+                 WHERE u.ord <> ALL (v_took) AND (p_workers IS NULL OR p_workers[u.ord] <> ALL (v_spent))) x
          ORDER BY x.ord
     LOOP
         RETURN NEXT;

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -18,16 +17,13 @@ import (
 const (
 	// maxFlushRows is the most acks in one commit. What is beyond it waits for the next.
 	maxFlushRows = 2000
-	// maxShards bounds the default number of shards: more commits side by side carry less each.
-	maxShards = 8
+	// DefaultShards is the number of shards unless configured otherwise. Each has one commit under way, so that acks gather exactly
+	// while the database is busy; with one shard all of them share it. At 13 microseconds an ack that is far more than clients can ask.
+	DefaultShards = 1
 )
 
 // errFlush is what every ack of a failed commit is told. Nobody knows whether it happened: what did not redelivers.
 var errFlush = errors.New("ack flush failed; lease will expire and redeliver")
-
-// DefaultShards is the number of shards unless configured otherwise: one for each processor, from 2 to 8. Each has one commit
-// under way, so that it also bounds the commits, and acks gather exactly while the database is busy.
-func DefaultShards() int { return min(max(runtime.GOMAXPROCS(0), 2), maxShards) }
 
 // An advance is one whole batch on its way to a shared commit. Its outcome may be read when finished says so.
 type advance struct {

@@ -90,7 +90,7 @@ func New(cfg Config, db Store, gates *ready.Gates, slots *admission.Controller) 
 		cfg.RegistryBytes = DefaultRegistryBytes
 	}
 	if cfg.Shards == 0 {
-		cfg.Shards = DefaultShards()
+		cfg.Shards = DefaultShards
 	}
 	log := cfg.Log
 	if log == nil {

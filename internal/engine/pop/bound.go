@@ -145,22 +145,27 @@ func (s *Server) giveBack(ctx context.Context, l *look, partitions []pg.ClaimedP
 	}
 }
 
-// shortenEach is shorten for a common claim, in which each pop has a partition of its own. A pop whose claim cannot be shortened fails, the
-// others are answered.
-func (s *Server) shortenEach(ctx context.Context, pops []*fusedPop, claimed *pg.Claim) {
+// shortenEach is shorten for a common claim; owners names the pop of each candidate, ascending. A pop whose claim cannot be shortened fails,
+// the others are answered.
+func (s *Server) shortenEach(ctx context.Context, pops []*fusedPop, owners []int, claimed *pg.Claim) {
 	kept := pg.Claim{Partitions: make([]pg.ClaimedPartition, 0, len(claimed.Partitions)), States: make([]pg.CandidateState, 0, len(claimed.States))}
-	took := 0
-	for _, state := range claimed.States {
-		if state.Verdict == pg.CandidateTook {
-			one := pg.Claim{Partitions: claimed.Partitions[took : took+1 : took+1]}
-			took++
-			p := pops[state.Index]
-			if _, p.err = s.shorten(ctx, p.look, &one); p.err != nil || len(one.Partitions) == 0 {
+	states, partitions := claimed.States, claimed.Partitions
+	for len(states) > 0 {
+		owner, n, took := owners[states[0].Index], 0, 0
+		for ; n < len(states) && owners[states[n].Index] == owner && (states[n].Verdict == pg.CandidateTook) == (states[0].Verdict == pg.CandidateTook); n++ {
+			if states[n].Verdict == pg.CandidateTook {
+				took++
+			}
+		}
+		one := pg.Claim{Partitions: partitions[:took:took], States: slices.Clone(states[:n])}
+		states, partitions = states[n:], partitions[took:]
+		if took > 0 {
+			if _, err := s.shorten(ctx, pops[owner].look, &one); err != nil {
+				pops[owner].err = err
 				continue
 			}
-			kept.Partitions = append(kept.Partitions, one.Partitions[0])
 		}
-		kept.States = append(kept.States, state)
+		kept.Partitions, kept.States = append(kept.Partitions, one.Partitions...), append(kept.States, one.States...)
 	}
 	*claimed = kept
 }

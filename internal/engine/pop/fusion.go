@@ -16,16 +16,23 @@ import (
 const (
 	// DefaultFusedPops is the most pops of one common claim, DefaultFusedClaims how many such claims of one group run at a time.
 	DefaultFusedPops, DefaultFusedClaims = 64, 2
+	// worthwhilePartitions is what pays for a claim beside another one: a commit costs the database as much as some ten partitions.
+	worthwhilePartitions = 32
+	// claimPatience is how long a claim may take before the next one does not wait for it any more.
+	claimPatience = 20 * time.Millisecond
 	// fusedTimeout bounds a common claim, which belongs to no single caller, a little above the statement timeout.
 	fusedTimeout = 40 * time.Second
+	// maxFusedCandidates is the most partitions of a common claim: enough to make its commit cheap for each, and few enough that the pops
+	// that come meanwhile do not wait long.
+	maxFusedCandidates = 256
 )
 
 // errClaimBroke is what the others get when the pop that claims for them panics.
 var errClaimBroke = errors.New("the common claim broke off")
 
-// A fuser lets concurrent pops of one group claim together: one statement and one commit for many leases. A pop that finds a claim to
-// spare runs it at once, alone when nobody waits; the pops that come while all are running wait, and whoever finishes hands over to
-// the first of them, who claims for all.
+// A fuser lets concurrent pops of one group claim together: one statement and one commit for many leases. A pop that comes while no
+// claim is under way runs one at once, alone when nobody waits; beside another one it does so when enough partitions have messages to
+// pay for a commit of their own. The others wait, and whoever finishes hands over to the first of them, who claims for all.
 type fuser struct {
 	mu     sync.Mutex
 	groups map[fusionKey]*fusedGroup
@@ -39,6 +46,8 @@ type fusionKey struct {
 
 type fusedGroup struct {
 	running int
+	// newest is when the newest claim began.
+	newest  time.Time
 	waiting []*fusedPop
 }
 
@@ -58,8 +67,8 @@ func (l *look) fusionKey() fusionKey {
 	return fusionKey{l.Tenant, l.Queue, l.Group, l.SubMode, l.SubFrom}
 }
 
-// enter adds a pop and tells whether it is to run a claim now.
-func (f *fuser) enter(key fusionKey, p *fusedPop, most int) (runs bool) {
+// enter adds a pop and tells whether it is to run a claim now; listed is how many partitions have messages.
+func (f *fuser) enter(key fusionKey, p *fusedPop, most, listed int) (runs bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.groups == nil {
@@ -70,8 +79,9 @@ func (f *fuser) enter(key fusionKey, p *fusedPop, most int) (runs bool) {
 		g = &fusedGroup{}
 		f.groups[key] = g
 	}
-	if g.running < most {
+	if g.running == 0 || g.running < most && (listed >= worthwhilePartitions || time.Since(g.newest) > claimPatience) {
 		g.running++
+		g.newest = time.Now()
 		return true
 	}
 	g.waiting = append(g.waiting, p)
@@ -89,12 +99,13 @@ func (f *fuser) gather(key fusionKey, most int) []*fusedPop {
 	return taken
 }
 
-// finish ends a claim: the first that waits runs the next one.
-func (f *fuser) finish(key fusionKey) {
+// finish ends a claim: the first that waits runs the next one, unless the end of another claim is worth waiting for.
+func (f *fuser) finish(key fusionKey, listed int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	g := f.groups[key]
-	if len(g.waiting) > 0 {
+	if len(g.waiting) > 0 && (g.running == 1 || listed >= worthwhilePartitions || time.Since(g.newest) > claimPatience) {
+		g.newest = time.Now()
 		next := g.waiting[0]
 		g.waiting = append(g.waiting[:0], g.waiting[1:]...)
 		next.turn <- struct{}{}
@@ -124,14 +135,14 @@ func (f *fuser) quit(key fusionKey, p *fusedPop) bool {
 	return false
 }
 
-// claimTogether claims at most one partition of the ring for the pop, in a claim that it may share with others.
+// claimTogether claims partitions of the ring for the pop, in a claim that it may share with others.
 func (s *Server) claimTogether(ctx context.Context, l *look, ring *ready.Ring) (*Result, error) {
 	if err := s.makeRoom(ctx, l, 0); err != nil {
 		return nil, err
 	}
 	key := l.fusionKey()
 	own := &fusedPop{look: l, turn: make(chan struct{}, 1), done: make(chan struct{})}
-	runs := s.fuser.enter(key, own, s.cfg.FusedClaims)
+	runs := s.fuser.enter(key, own, s.cfg.FusedClaims, ring.Ready())
 	if !runs {
 		left := ctx.Done()
 		for waiting := true; waiting; {
@@ -148,7 +159,7 @@ func (s *Server) claimTogether(ctx context.Context, l *look, ring *ready.Ring) (
 			}
 		}
 	}
-	defer s.fuser.finish(key)
+	defer func() { s.fuser.finish(key, ring.Ready()) }()
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -185,7 +196,7 @@ func (s *Server) claimFor(ctx context.Context, pops []*fusedPop, ring *ready.Rin
 	defer slot.Release()
 	// While the slot was waited for, more may have come.
 	pops = append(pops, s.fuser.gather(key, s.cfg.FusedPops-len(pops))...)
-	out := ring.Take(len(pops), MaxBatch*len(pops))
+	out, owners := allot(ring, pops)
 	names := out.Names()
 	if len(names) == 0 {
 		decided = true
@@ -194,44 +205,76 @@ func (s *Server) claimFor(ctx context.Context, pops []*fusedPop, ring *ready.Rin
 	// Whatever happens from here on, also a panic: an entry that is taken and never settled would not be served again.
 	defer out.Return()
 	s.counts.targeted.Add(1)
-	s.counts.fused.Add(int64(len(names)))
-	claimed, err := s.timed(ctx, request(pops, names), s.db.PopReady)
+	s.counts.fused.Add(int64(owners[len(owners)-1] + 1))
+	claimed, err := s.timed(ctx, request(pops, owners, names), s.db.PopReady)
 	if err != nil {
 		fail(err)
 		return
 	}
-	s.shortenEach(ctx, pops, &claimed) // before the ring is told what is left
+	s.shortenEach(ctx, pops, owners, &claimed) // before the ring is told what is left
 	leases := make([]int, len(names))
-	for i := range names {
-		leases[i] = pops[i].look.LeaseSeconds
+	for i, owner := range owners {
+		leases[i] = pops[owner].look.LeaseSeconds
 	}
 	checkIn(&out, claimed, leases, false)
 	took := 0
 	for _, state := range claimed.States {
 		if state.Verdict == pg.CandidateTook {
-			pops[state.Index].claim.Partitions = claimed.Partitions[took : took+1 : took+1]
+			claim := &pops[owners[state.Index]].claim
+			claim.Partitions = append(claim.Partitions, claimed.Partitions[took])
 			took++
 		}
 	}
 	decided = true
 }
 
-// request is what the database is asked for pops that get one candidate each.
-func request(pops []*fusedPop, names []string) pg.PopRequest {
+// allot takes partitions of the ring for the pops, for each as many as it wants until what they are known to have fills it, the pop that
+// waited longest first: few full answers are cheaper than many small ones. owners names the pop of each partition, ascending.
+func allot(ring *ready.Ring, pops []*fusedPop) (out ready.CheckOut, owners []int) {
+	out = ring.CheckOut()
+	for i, p := range pops {
+		want := min(wanted(p.look), maxFusedCandidates-len(owners))
+		budget := p.look.Budget
+		if want == 1 {
+			budget = MaxBatch
+		}
+		got := out.Take(want, budget)
+		if got == 0 {
+			break
+		}
+		for range got {
+			owners = append(owners, i)
+		}
+	}
+	return out, owners
+}
+
+// wanted is how many partitions a pop takes at most.
+func wanted(l *look) int {
+	if l.MaxPartitions <= 0 || l.MaxPartitions > maxCandidates {
+		return maxCandidates
+	}
+	return l.MaxPartitions
+}
+
+// request is what the database is asked for pops whose candidates are named one pop after the other.
+func request(pops []*fusedPop, owners []int, names []string) pg.PopRequest {
 	r := pops[0].look.PopRequest
 	r.Candidates = names
 	r.MaxBytes = pops[0].look.room.bytes
-	if len(names) == 1 {
+	if owners[len(owners)-1] == 0 {
 		return r
 	}
 	r.MaxBytes = 0
 	r.Workers, r.Budgets, r.Leases = make([]string, len(names)), make([]int32, len(names)), make([]int32, len(names))
 	r.Worker, r.Budget, r.MaxPartitions = "", 0, 0
-	for i := range names {
-		one := &pops[i].look.PopRequest
+	for i, owner := range owners {
+		one := &pops[owner].look.PopRequest
 		r.Workers[i], r.Budgets[i], r.Leases[i] = one.Worker, int32(one.Budget), int32(one.LeaseSeconds) //nolint:gosec // at most MaxBatch and MaxLeaseSeconds
-		r.Budget += one.Budget
-		r.MaxBytes += pops[i].look.room.bytes
+		if i == 0 || owners[i-1] != owner {
+			r.Budget += one.Budget
+			r.MaxBytes += pops[owner].look.room.bytes
+		}
 	}
 	return r
 }

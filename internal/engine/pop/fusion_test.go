@@ -40,7 +40,7 @@ func emptyAll(r pg.PopRequest) (pg.Claim, error) {
 	return mustClaim(verdicts(pg.CandidateEmpty, 0), r), nil
 }
 
-// crowded starts pops while two claims of their group are under way, and returns when all of them wait.
+// crowded starts pops one after the other while claims are held, and returns when all of them claim or wait.
 func crowded(t *testing.T, server *Server, gates *ready.Gates, db *fakeStore, gate *claimsGate, pops []Request, ctxs []context.Context, partitions int) (wait func() []error) {
 	t.Helper()
 	warm(t, server, db)
@@ -100,16 +100,72 @@ func TestPopsThatDifferClaimApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, db, gates := setupHot(t, Config{})
 		gate := &claimsGate{open: make(chan struct{}), answer: emptyAll}
-		pops, ctxs := same(6, t.Context())
-		pops[2].AutoAck = true
-		pops[3].MaxPartitions = 2
-		pops[4].SubMode = "new"
-		pops[5].SubFrom = "now"
-		wait := crowded(t, server, gates, db, gate, pops, ctxs, 40) // for pops that take spare ones
-		require.Len(t, gate.claimed, 6, "nobody waits for a claim that cannot be shared")
+		pops, ctxs := same(4, t.Context())
+		pops[1].AutoAck = true
+		pops[2].SubMode = "new"
+		pops[3].SubFrom = "now"
+		wait := crowded(t, server, gates, db, gate, pops, ctxs, 10) // for pops that take spare ones
+		require.Len(t, gate.claimed, 4, "nobody waits for a claim that cannot be shared")
 		close(gate.open)
 		wait()
 	})
+}
+
+// A pop that may take several partitions takes as many as fill it, and the next pop the next ones.
+func TestPopsOfManyPartitionsClaimTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server, db, gates := setupHot(t, Config{FusedClaims: 1})
+		gate := &claimsGate{open: make(chan struct{}), answer: emptyAll}
+		pops, ctxs := same(5, t.Context())
+		for i, p := range []struct{ partitions, batch int }{{1, 1}, {3, 100}, {3, 2}, {1, 100}, {0, 100}} {
+			pops[i].MaxPartitions, pops[i].Batch = p.partitions, p.batch
+		}
+		wait := crowded(t, server, gates, db, gate, pops, ctxs, 10) // the first pop's comes back
+		close(gate.open)
+		wait()
+		common := gate.claimed[1]
+		require.Equal(t, []int32{100, 100, 100, 2, 2, 100, 100, 100, 100, 100}, common.Budgets)
+		require.Equal(t, []int32{20, 20, 20, 30, 30, 40, 50, 50, 50, 50}, common.Leases)
+		require.Equal(t, 100+2+100+100, common.Budget, "each pop's budget counts once")
+		require.Zero(t, common.MaxPartitions)
+		require.Equal(t, common.Workers[0], common.Workers[2])
+		require.NotEqual(t, common.Workers[2], common.Workers[3])
+		require.Zero(t, server.hot.Stats().InFlight)
+	})
+}
+
+// Beside another claim one starts when enough partitions have messages, or when the other one takes too long.
+func TestClaimsBesideEachOther(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		partitions int
+		pause      time.Duration
+		want       int
+	}{
+		"Few":  {partitions: worthwhilePartitions, want: 1}, // one of them is being claimed
+		"Many": {partitions: worthwhilePartitions + 1, want: 2},
+		"Slow": {partitions: 3, pause: 2 * claimPatience, want: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				server, db, gates := setupHot(t, Config{})
+				gate := &claimsGate{open: make(chan struct{}), answer: func(pg.PopRequest) (pg.Claim, error) { return pg.Claim{}, errServed }}
+				pops, ctxs := same(1, t.Context())
+				wait := crowded(t, server, gates, db, gate, pops, ctxs, c.partitions)
+				time.Sleep(c.pause)
+				var second sync.WaitGroup
+				second.Go(func() { _, _ = server.Pop(t.Context(), quick(1)) })
+				synctest.Wait()
+				require.Len(t, gate.claimed, c.want)
+				close(gate.open)
+				wait()
+				second.Wait()
+				require.Empty(t, server.fuser.groups)
+			})
+		})
+	}
 }
 
 func TestCommonClaim(t *testing.T) {

@@ -31,6 +31,7 @@ func (s *Server) serveReady(ctx context.Context, req *Request, l *look, deadline
 		return result, err
 	}
 	place := ready.NewParked()
+	place.Takes = min(wanted(l), l.Budget)
 	defer func() { // a wake that this pop does not use goes to the next
 		place.Leave()
 		place.Settle()
@@ -128,7 +129,7 @@ func (s *Server) lookReady(ctx context.Context, l *look, deadline time.Time) (*R
 			s.fill(ctx, ring, l.Budget, time.Duration(settings.MinPopWait)*time.Millisecond, deadline)
 		}
 		var result *Result
-		if round == 0 && s.cfg.FusedPops > 1 && l.MaxPartitions == 1 && !l.AutoAck && deferral == (ready.Deferral{}) {
+		if round == 0 && s.cfg.FusedPops > 1 && !l.AutoAck && deferral == (ready.Deferral{}) {
 			result, err = s.claimTogether(ctx, l, ring)
 		} else {
 			result, err = s.claimReady(ctx, l, ring, candidates(l.MaxPartitions, ring.Ready(), round))

@@ -22,12 +22,24 @@ type CheckOut struct {
 // Take checks out the partitions that have waited longest, at most limit, and stops early when what they are known to have makes up
 // budget. An empty check-out needs no Return.
 func (r *Ring) Take(limit, budget int) CheckOut {
-	now := r.list.now()
-	r.turn(now)
-	c := CheckOut{ring: r}
+	c := r.CheckOut()
+	c.Take(limit, budget)
+	return c
+}
+
+// CheckOut returns an empty check-out.
+func (r *Ring) CheckOut() CheckOut {
+	r.turn(r.list.now())
+	return CheckOut{ring: r}
+}
+
+// Take adds partitions as [Ring.Take] does and returns how many.
+func (c *CheckOut) Take(limit, budget int) int {
+	r := c.ring
+	first := len(c.handles)
 	n := uint32(len(r.subs)) //nolint:gosec // at most maxShards
 	known, barren := 0, uint32(0)
-	for at := r.cursor.Load(); len(c.handles) < limit && known < budget && barren < n; at++ {
+	for at := r.cursor.Load(); len(c.handles)-first < limit && known < budget && barren < n; at++ {
 		sub := &r.subs[at%n]
 		sub.mu.Lock()
 		position, ok := sub.unlink()
@@ -47,20 +59,17 @@ func (r *Ring) Take(limit, budget int) CheckOut {
 		r.flying.Add(1)
 	}
 	r.table.mu.RLock()
-	for i := range c.handles {
+	for i := first; i < len(c.handles); i++ {
 		c.handles[i].name = r.table.names[c.handles[i].index]
 	}
 	r.table.mu.RUnlock()
-	return c
+	return len(c.handles) - first
 }
 
 // Names returns the names of the partitions, those that waited longest first. The slice belongs to the check-out.
 func (c *CheckOut) Names() []string {
-	if c.names == nil && len(c.handles) > 0 {
-		c.names = make([]string, len(c.handles))
-		for i := range c.handles {
-			c.names[i] = c.handles[i].name
-		}
+	for i := len(c.names); i < len(c.handles); i++ {
+		c.names = append(c.names, c.handles[i].name)
 	}
 	return c.names
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A crowd is the long polls parked at one ring, the longest waiting first. It wakes as many as there are partitions to be served and
-// not more: a push that one pop will take does not stir thousands.
+// A crowd is the long polls parked at one ring, the longest waiting first. It wakes as many as it takes to serve the partitions there
+// are and not more: a push that one pop will take does not stir thousands.
 //
 // Whoever was woken looks, and afterwards says so ([Parked.Settle]); when there is still something it wakes the next. Whoever gives up
 // while woken passes the wake on. So long as the ring has something, either nobody is parked or somebody is on the way.
@@ -16,7 +16,7 @@ type crowd struct {
 	mu          sync.Mutex
 	first, last *Parked
 	waiting     int
-	// woken is how many were woken and have not looked yet.
+	// woken is how many partitions those who were woken and have not looked yet will take.
 	woken   int
 	newest  time.Time   // of the newest wake that was not held back
 	pending *time.Timer // the end of the coalescing interval
@@ -26,6 +26,8 @@ type crowd struct {
 type Parked struct {
 	// Woken gets a value when it is worth looking again.
 	Woken chan struct{}
+	// Takes is how many partitions the long poll takes at most; 0 acts as 1. It is set before the first use.
+	Takes int
 
 	crowd      *crowd
 	prev, next *Parked
@@ -95,7 +97,7 @@ func (p *Parked) Settle() {
 	c.mu.Lock()
 	wasOnTheWay := p.place == onTheWay
 	if wasOnTheWay {
-		c.woken--
+		c.woken -= p.takes()
 		p.place = outside
 	}
 	c.mu.Unlock()
@@ -105,6 +107,8 @@ func (p *Parked) Settle() {
 	}
 }
 
+func (p *Parked) takes() int { return max(p.Takes, 1) }
+
 func (p *Parked) signal() {
 	select {
 	case p.Woken <- struct{}{}:
@@ -112,7 +116,7 @@ func (p *Parked) signal() {
 	}
 }
 
-// wake wakes as many long polls as there are listed partitions that nobody is on the way to.
+// wake wakes long polls for the listed partitions that nobody is on the way to.
 func (c *crowd) wake() {
 	if c.ring.ready.Load() <= 0 {
 		return
@@ -127,7 +131,7 @@ func (c *crowd) wakeLocked() {
 		p := c.first
 		c.removeLocked(p)
 		p.place = onTheWay
-		c.woken++
+		c.woken += p.takes()
 		p.signal()
 	}
 }

@@ -57,6 +57,25 @@ func TestWakesAsManyAsCanBeServed(t *testing.T) {
 	})
 }
 
+// A pop that takes several partitions is enough for as many.
+func TestWakesByWhatPopsTake(t *testing.T) {
+	t.Parallel()
+	list := NewHotList(HotConfig{})
+	ring := list.Ring(tenant, "q", "g")
+	all := make([]*Parked, 4)
+	for i := range all {
+		all[i] = NewParked()
+		all[i].Takes = 10
+		ring.Park(all[i])
+	}
+	for i := range 11 {
+		list.mark(testKey, fmt.Sprint(i), 1, false)
+	}
+	require.Equal(t, []int{0, 1}, wokenOf(all))
+	all[0].Settle() // took nothing after all: two pops are on the way to eleven partitions again
+	require.Equal(t, []int{2}, wokenOf(all))
+}
+
 func TestWakeIsPassedOn(t *testing.T) {
 	t.Parallel()
 	list := NewHotList(HotConfig{})
