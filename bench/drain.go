@@ -168,29 +168,37 @@ func (b *bench) pop(ctx context.Context, path string) ([]delivery, error) {
 func deliveries(answer []byte) []delivery {
 	_, answer, _ = bytes.Cut(answer, []byte(`"messages":[`))
 	var out []delivery
+	var last delivery
 	for {
-		var d delivery
+		var id, partition, lease []byte
 		var ok bool
-		if d.TransactionID, answer, ok = field(answer, `"transactionId":"`); !ok {
+		if id, answer, ok = field(answer, `"transactionId":"`); !ok {
 			return out
 		}
-		if d.PartitionID, answer, ok = field(answer, `"partitionId":"`); !ok {
+		if partition, answer, ok = field(answer, `"partitionId":"`); !ok {
 			return out
 		}
-		if d.LeaseID, answer, ok = field(answer, `"leaseId":"`); !ok {
+		if lease, answer, ok = field(answer, `"leaseId":"`); !ok {
 			return out
 		}
-		out = append(out, d)
+		if string(partition) != last.PartitionID {
+			last.PartitionID = string(partition)
+		}
+		if string(lease) != last.LeaseID {
+			last.LeaseID = string(lease)
+		}
+		last.TransactionID = string(id)
+		out = append(out, last)
 	}
 }
 
-func field(text []byte, marker string) (value string, rest []byte, ok bool) {
+func field(text []byte, marker string) (value, rest []byte, ok bool) {
 	_, text, ok = bytes.Cut(text, []byte(marker))
 	if !ok {
-		return "", nil, false
+		return nil, nil, false
 	}
 	end := bytes.IndexByte(text, '"')
-	return string(text[:end]), text[end:], true
+	return text[:end], text[end:], true
 }
 
 func (b *bench) acknowledge(ctx context.Context, group string, messages []delivery, seen *ledger) error {
@@ -199,7 +207,10 @@ func (b *bench) acknowledge(ctx context.Context, group string, messages []delive
 		if i > 0 {
 			body = append(body, ',')
 		}
-		body = fmt.Appendf(body, `{"transactionId":%q,"partitionId":%q,"leaseId":%q,"status":"completed"}`, m.TransactionID, m.PartitionID, m.LeaseID)
+		body = append(append(body, `{"transactionId":"`...), m.TransactionID...)
+		body = append(append(body, `","partitionId":"`...), m.PartitionID...)
+		body = append(append(body, `","leaseId":"`...), m.LeaseID...)
+		body = append(body, `","status":"completed"}`...)
 	}
 	answer, status, err := b.call(ctx, http.MethodPost, "/api/v1/ack/batch", append(body, "]}"...))
 	if err != nil {
@@ -219,12 +230,12 @@ type ledger struct {
 	total atomic.Int64
 
 	mu    sync.Mutex
-	times map[string]struct{}
+	times map[[36]byte]struct{} // by transaction id
 	again int64
 }
 
 func newLedger(want int64) *ledger {
-	l := &ledger{times: make(map[string]struct{}, max(want, 0))}
+	l := &ledger{times: make(map[[36]byte]struct{}, max(want, 0))}
 	l.want.Store(want)
 	return l
 }
@@ -232,10 +243,13 @@ func newLedger(want int64) *ledger {
 func (l *ledger) note(messages []delivery) {
 	l.mu.Lock()
 	for _, m := range messages {
-		if _, known := l.times[m.TransactionID]; known {
+		var id [36]byte
+		copy(id[:], m.TransactionID)
+		before := len(l.times)
+		l.times[id] = struct{}{}
+		if len(l.times) == before {
 			l.again++
 		}
-		l.times[m.TransactionID] = struct{}{}
 	}
 	l.total.Store(int64(len(l.times)))
 	l.mu.Unlock()

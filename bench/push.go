@@ -3,7 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 
 	"github.com/google/uuid"
@@ -38,12 +41,13 @@ func (b *bench) pushers(batch, producers int) []worker {
 type pusher struct {
 	b      *bench
 	source *payload.Source
+	ids    *rand.Rand
 	body   []byte
 	next   int64
 }
 
 func (b *bench) newPusher(seed uint64) *pusher {
-	return &pusher{b: b, source: payload.NewSource(b.options.payload, b.options.size, seed)}
+	return &pusher{b: b, source: payload.NewSource(b.options.payload, b.options.size, seed), ids: rand.New(rand.NewPCG(rand.Uint64(), seed))}
 }
 
 // push sends batch messages; partition names the lane of the k-th.
@@ -54,7 +58,9 @@ func (p *pusher) push(ctx context.Context, batch int, partition func(k int) stri
 			p.body = append(p.body, ',')
 		}
 		p.next++
-		p.body = fmt.Appendf(p.body, `{"queue":%q,"partition":%q,"transactionId":%q,"payload":`, p.b.queue, partition(k), uuid.NewString())
+		p.body = append(append(p.body, `{"queue":"`...), p.b.queue...)
+		p.body = append(append(p.body, `","partition":"`...), partition(k)...)
+		p.body = append(p.appendID(append(p.body, `","transactionId":"`...)), `","payload":`...)
 		p.body = append(p.source.Append(p.body, p.next), '}')
 	}
 	p.body = append(p.body, "]}"...)
@@ -66,6 +72,21 @@ func (p *pusher) push(ctx context.Context, batch int, partition func(k int) stri
 		return fmt.Errorf("push answered %d with %d of %d queued: %.300s", status, n, batch, answer)
 	}
 	return nil
+}
+
+// appendID appends a new transaction id, a random UUID.
+func (p *pusher) appendID(dst []byte) []byte {
+	var id uuid.UUID
+	binary.NativeEndian.PutUint64(id[:], p.ids.Uint64())
+	binary.NativeEndian.PutUint64(id[8:], p.ids.Uint64())
+	var text [36]byte
+	hex.Encode(text[:], id[:4])
+	hex.Encode(text[9:], id[4:6])
+	hex.Encode(text[14:], id[6:8])
+	hex.Encode(text[19:], id[8:10])
+	hex.Encode(text[24:], id[10:])
+	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
+	return append(dst, text[:]...)
 }
 
 // call sends one request on a kept-alive connection and reads the whole answer.

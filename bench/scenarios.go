@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -89,7 +90,9 @@ func (b *bench) measured(ctx context.Context, part func(ctx context.Context) (re
 }
 
 // lane spreads work over the given number of partitions.
-func lane(i int64, partitions int) string { return fmt.Sprintf("lane-%d", i%int64(partitions)) }
+func lane(i int64, partitions int) string {
+	return "lane-" + strconv.FormatInt(i%int64(partitions), 10)
+}
 
 // stored is the number of messages that the database holds of the queue.
 func (b *bench) stored(ctx context.Context) (int64, error) {

@@ -3,8 +3,8 @@ package payload
 
 import (
 	"encoding/base64"
-	"fmt"
 	"math/rand/v2"
+	"strconv"
 )
 
 // A Kind names how message bodies are made.
@@ -43,17 +43,30 @@ func (s *Source) Append(dst []byte, sequence int64) []byte {
 		for i := range s.noise[:raw] {
 			s.noise[i] = byte(s.random.Uint32())
 		}
-		dst = fmt.Appendf(dst, `{"seq":%d,"noise":"`, sequence)
+		dst = append(strconv.AppendInt(append(dst, `{"seq":`...), sequence, 10), `,"noise":"`...)
 		dst = base64.StdEncoding.AppendEncode(dst, s.noise[:raw])
 		return append(dst, `"}`...)
 	}
-	dst = fmt.Appendf(dst, `{"seq":%d,"order":{"id":%d,"customer":%d,"city":%q,"status":%q,"totalCents":%d,"currency":"EUR","lines":[`,
-		sequence, s.random.Uint64()>>1, s.random.IntN(1_000_000), cities[s.random.IntN(len(cities))], statuses[s.random.IntN(len(statuses))], s.random.IntN(1_000_00))
+	number := func(before string, n int64) {
+		dst = strconv.AppendInt(append(dst, before...), n, 10)
+	}
+	number(`{"seq":`, sequence)
+	number(`,"order":{"id":`, int64(s.random.Uint64()>>1)) //nolint:gosec // fits after the shift
+	number(`,"customer":`, s.random.Int64N(1_000_000))
+	dst = append(append(append(dst, `,"city":"`...), cities[s.random.IntN(len(cities))]...), `","status":"`...)
+	dst = append(dst, statuses[s.random.IntN(len(statuses))]...)
+	number(`","totalCents":`, s.random.Int64N(1_000_00))
+	dst = append(dst, `,"currency":"EUR","lines":[`...)
 	for line := 0; line == 0 || len(dst)-start < s.size-60; line++ {
 		if line > 0 {
 			dst = append(dst, ',')
 		}
-		dst = fmt.Appendf(dst, `{"sku":"SKU-%05d","quantity":%d,"unitCents":%d,"gift":null}`, s.random.IntN(99999), 1+s.random.IntN(9), s.random.IntN(20000))
+		sku := s.random.Int64N(99999) + 1e5 // five digits behind the first one
+		dst = append(dst, `{"sku":"SKU-`...)
+		dst = append(dst, strconv.FormatInt(sku, 10)[1:]...)
+		number(`","quantity":`, 1+s.random.Int64N(9))
+		number(`,"unitCents":`, s.random.Int64N(20000))
+		dst = append(dst, `,"gift":null}`...)
 	}
 	return append(dst, `]}}`...)
 }
