@@ -84,7 +84,7 @@ func TestPushPlans(t *testing.T) {
 				{
 					"NewPartitions", "queen.log_partitions",
 					[]parcel{{queue: "q1", partition: "new1", ids: ids("1")}, {queue: "q2", partition: "new2", ids: ids("1")}},
-					8, 60, "log_partitions_queue_id_name_key", "idx_log_partitions_queue_write",
+					6, 60, "log_partitions_queue_id_name_key", "idx_log_partitions_queue_write",
 				},
 			} {
 				var scans [2]int

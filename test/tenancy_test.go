@@ -30,7 +30,7 @@ const (
 // line, which is the moment to ask whose rows it can reach.
 var functionsWithoutTenant = map[string]string{
 	"log_txns_window_start_v1": byPartition, "log_txns_window_v1": byPartition, "log_segment_at_v1": byPartition,
-	"log_ack_positions_v1": byPartition, "log_ack_multi_v1": byPartition, "log_find_hashes_v1": byPartition,
+	"log_ack_positions_v1": byPartition, "log_ack_multi_v1": byPartition, "log_ack_batches_v1": byPartition, "log_find_hashes_v1": byPartition,
 	"log_ack_by_hash_v1": byPartition, "log_ack_completed_v1": byPartition, "log_dlq_head_v1": byPartition,
 	"log_renew_lease_v1":        byLease,
 	"log_retention_boundary_v1": everybody, "log_retention_boundary_windowed_v1": everybody, "log_retention_step_v1": everybody,
@@ -41,7 +41,7 @@ var functionsWithoutTenant = map[string]string{
 	"update_worker_metrics_summary_trigger": cluster, "get_worker_throughput_v1": cluster, "get_worker_health_v1": cluster, "get_system_totals_v1": cluster,
 	"log_streams_state_v1": internal, "log_streams_expect_v1": internal, "log_streams_ack_v1": internal, "log_oldest_pending_at_v1": internal, "log_segment_since_v1": internal,
 	"log_seek_one_v1": internal, "log_partition_progress_v1": internal, "log_partition_figures_v1": internal, "log_queue_totals_v1": internal, "log_newest_at_v1": internal, "queue_options_v1": internal,
-	"bump_partitions_created_trigger": internal, "bump_partitions_deleted_trigger": internal, "log_pop_seed_at_v1": internal,
+	"bump_partitions_created_trigger": internal, "bump_partitions_deleted_trigger": internal, "log_pop_seed_at_v1": internal, "log_segments_follow_v1": internal,
 	"log_pop_claim_v1": internal, "log_pop_shorten_v1": byPartition, "dlq_row_v1": internal,
 	"record_trace_v1": byPartition, "delete_message_v1": byPartition, "get_message_traces_v1": byPartition, "log_message_state_v1": byPartition,
 	"log_txns_range_v1": byPartition, "log_message_scan_v1": byPartition, "log_message_frames_v1": byPartition,

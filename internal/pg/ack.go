@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const ackMulti = `SELECT queen.log_ack_multi_v1($1::text[], $2::text[], $3::int8[], $4::text[], $5::int[])`
+const ackMulti = `SELECT r_ord, r_error FROM queen.log_ack_batches_v1($1::uuid[], $2::text[], $3::int8[], $4::text[], $5::int[])`
 
 // AckByHash acknowledges messages of one partition by transaction-id hash. A refusal (no consumer, lease lost) is a result with
 // OK false, not an error.
@@ -96,45 +96,35 @@ func (db *DB) AckMulti(ctx context.Context, acks []PositionalAck) ([]PositionalA
 		return nil, nil
 	}
 	n := len(acks)
-	partitions, groups, workers := make([]string, n), make([]string, n), make([]string, n)
+	partitions, groups, workers := make([]pgtype.UUID, n), make([]string, n), make([]string, n)
 	ends, counts := make([]int64, n), make([]int32, n)
 	for i, a := range acks {
-		partitions[i], groups[i], workers[i] = a.PartitionID.String(), a.Group, a.Worker
+		partitions[i], groups[i], workers[i] = uuidArgument(a.PartitionID), a.Group, a.Worker
 		ends[i], counts[i] = a.End, clampInt32(a.Count)
 	}
 	var results []PositionalAckResult
 	err := db.run(ctx, "acknowledge batches", repeatLocks, func(ctx context.Context, conn *pgx.Conn) error {
-		var answer []byte
-		err := conn.QueryRow(ctx, ackMulti,
-			partitions, groups, ends, workers, counts).Scan(&answer)
+		rows, err := conn.Query(ctx, ackMulti, partitions, groups, ends, workers, counts)
 		if err != nil {
 			return err
 		}
-		results, err = decodePositional(answer, n)
+		results = make([]PositionalAckResult, n)
+		for i := range results {
+			results[i] = PositionalAckResult{OK: true, Acked: int64(counts[i])}
+		}
+		var position int64
+		var refusal string
+		_, err = pgx.ForEachRow(rows, []any{&position, &refusal}, func() error {
+			if position < 1 || position > int64(n) || refusal == "" {
+				return fmt.Errorf("%w: the refusal %q of ack %d of %d", ErrMalformedAnswer, refusal, position, n)
+			}
+			results[position-1] = PositionalAckResult{Error: refusal}
+			return nil
+		})
 		return err
 	})
 	if err != nil {
 		return nil, err
-	}
-	return results, nil
-}
-
-func decodePositional(answer []byte, n int) ([]PositionalAckResult, error) {
-	var raw struct {
-		Results []positionalJSON `json:"results"`
-	}
-	if err := decodeJSON(answer, &raw); err != nil {
-		return nil, err
-	}
-	if len(raw.Results) != n {
-		return nil, fmt.Errorf("%w: %d results for %d acks", ErrMalformedAnswer, len(raw.Results), n)
-	}
-	results := make([]PositionalAckResult, n)
-	for i, r := range raw.Results {
-		if r.OK == nil || !*r.OK && r.Error == "" {
-			return nil, fmt.Errorf("%w: ack %d without a verdict", ErrMalformedAnswer, i)
-		}
-		results[i] = PositionalAckResult{OK: *r.OK, Acked: r.Acked, Error: r.Error}
 	}
 	return results, nil
 }

@@ -387,8 +387,7 @@ BEGIN
           FROM generate_series(1, v_n) AS k
          WHERE v_status[k] IS NULL AND v_round[k] = v_r;
     END LOOP;
-    -- After the segments: their foreign key check met the row version that this transaction had locked, and wrote nothing. The
-    -- slot of a row is found by halving, because a join with the arrays could be planned as a scan of the whole table.
+    -- The slot of a row is found by halving, because a join with the arrays could be planned as a scan of the whole table.
     UPDATE queen.log_partitions p
        SET last_offset    = v_next[width_bucket(p.id, v_ids)] - 1,
            last_write_at  = CASE WHEN v_now > p.last_write_at + INTERVAL '1 second' THEN v_now ELSE p.last_write_at END,

@@ -168,7 +168,7 @@ END $$;
 -- A row that somebody else holds is not waited for but refused with "consumer is busy": acks of many callers travel together, and
 -- one long transaction would hold up all of them. The caller acknowledges it by itself.
 -- Arrays of different lengths raise QACKM. Locks: the consumer rows, ascending (partition_id, consumer_group), SKIP LOCKED.
--- The settings: as log_ack_positions_v1. Called by: pg.AckMulti.
+-- The settings: as log_ack_positions_v1. Called by: brokers that do not know log_ack_batches_v1.
 CREATE OR REPLACE FUNCTION queen.log_ack_multi_v1(p_pids TEXT[], p_groups TEXT[], p_ends BIGINT[], p_workers TEXT[], p_counts INT[])
 RETURNS JSONB
 LANGUAGE plpgsql VOLATILE
@@ -231,6 +231,87 @@ BEGIN
                                         ORDER BY a.r_ord), '[]'::jsonb))
           FROM queen.log_ack_positions_v1(p_pids::UUID[], p_groups, p_workers, p_ends,
                                           array_fill(TRUE, ARRAY[v_n]), p_counts, TRUE) a);
+END $$;
+
+-- log_ack_batches_v1: log_ack_multi_v1 for acks that all complete something, without JSON and with one statement when none is refused.
+--   p_pids, p_groups, p_ends, p_workers, p_counts
+--             as there, partition ids as such; p_ends without NULLs
+-- Returns one row for each ack that was refused: r_ord counts from 1, r_error is log_ack_multi_v1's. What is not there was accepted.
+-- Arrays of different lengths raise QACKM. Locks: the consumer rows, ascending (partition_id, consumer_group), SKIP LOCKED: nothing is
+-- waited for, so that the clock may be read before.
+-- The settings: as log_ack_positions_v1. Called by: pg.AckMulti. Plan test: TestPlanAckBatchesLooksRowsUp.
+CREATE OR REPLACE FUNCTION queen.log_ack_batches_v1(p_pids UUID[], p_groups TEXT[], p_ends BIGINT[], p_workers TEXT[], p_counts INT[])
+RETURNS TABLE (r_ord BIGINT, r_error TEXT)
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    v_now  TIMESTAMPTZ := clock_timestamp();
+    v_n    INT := COALESCE(cardinality(p_pids), 0);
+    v_done BIGINT[];  -- accepted
+    v_held BIGINT[];  -- whose row this call has locked
+    v_why  TEXT[];    -- parallel to v_held: what is wrong with it, NULL when nothing is
+BEGIN
+    IF v_n <> COALESCE(cardinality(p_groups), 0) OR v_n <> COALESCE(cardinality(p_ends), 0)
+       OR v_n <> COALESCE(cardinality(p_workers), 0) OR v_n <> COALESCE(cardinality(p_counts), 0) THEN
+        RAISE EXCEPTION 'QACKM misaligned arrays: % partitions, % groups, % ends, % workers, % counts', v_n,
+            COALESCE(cardinality(p_groups), 0), COALESCE(cardinality(p_ends), 0),
+            COALESCE(cardinality(p_workers), 0), COALESCE(cardinality(p_counts), 0)
+            USING ERRCODE = 'QU003';
+    END IF;
+    WITH held AS MATERIALIZED (
+        SELECT a.ord, a.pid, a.grp, a.worker, a.upto, GREATEST(a.cnt, 0)::BIGINT AS cnt, c.worker_id, c.lease_expires_at, c.batch_end
+          FROM unnest(p_pids, p_groups, p_ends, p_workers, p_counts) WITH ORDINALITY AS a (pid, grp, upto, worker, cnt, ord)
+          JOIN queen.log_consumers c ON c.partition_id = a.pid AND c.consumer_group = a.grp
+         ORDER BY c.partition_id, c.consumer_group, a.ord  -- global lock order
+           FOR UPDATE OF c SKIP LOCKED
+    ), judged AS MATERIALIZED (
+        SELECT h.*,
+               CASE WHEN h.worker <> '' AND (h.worker_id IS DISTINCT FROM h.worker OR h.worker = '__retry__'
+                                             OR h.lease_expires_at IS NULL OR h.lease_expires_at < v_now)
+                        THEN 'invalid or expired lease'
+                    WHEN h.batch_end IS NULL THEN 'no leased batch'
+                    WHEN h.upto > h.batch_end THEN 'position beyond leased batch'
+               END AS refusal
+          FROM held h
+    ), moved AS (
+        UPDATE queen.log_consumers c
+           SET committed         = GREATEST(c.committed, o.upto),
+               worker_id         = NULL,
+               lease_expires_at  = NULL,
+               batch_end         = NULL,
+               total_consumed    = c.total_consumed + o.cnt,
+               batch_retry_count = CASE WHEN GREATEST(c.committed, o.upto) >= c.batch_end THEN 0 ELSE c.batch_retry_count END,
+               attempt_count     = CASE WHEN GREATEST(c.committed, o.upto) >= c.batch_end THEN 0 ELSE c.attempt_count END,
+               attempt_offset    = CASE WHEN GREATEST(c.committed, o.upto) >= c.batch_end THEN NULL
+                                        WHEN c.attempt_offset <= o.upto THEN GREATEST(c.committed, o.upto) + 1
+                                        ELSE c.attempt_offset END
+          FROM (SELECT DISTINCT ON (j.pid, j.grp) j.ord, j.pid, j.grp, j.upto, j.cnt
+                  FROM judged j
+                 WHERE j.refusal IS NULL
+                 ORDER BY j.pid, j.grp, j.ord) o  -- the first one releases the lease
+         WHERE c.partition_id = o.pid AND c.consumer_group = o.grp
+        RETURNING o.ord
+    )
+    SELECT (SELECT array_agg(m.ord) FROM moved m), array_agg(j.ord), array_agg(j.refusal) INTO v_done, v_held, v_why FROM judged j;
+    IF cardinality(v_done) = v_n THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+        SELECT a.ord,
+               CASE WHEN EXISTS (SELECT FROM unnest(v_done) AS d (ord) WHERE d.ord < a.ord AND p_pids[d.ord] = a.pid AND p_groups[d.ord] = a.grp)
+                        THEN CASE WHEN a.worker <> '' THEN 'invalid or expired lease' ELSE 'no leased batch' END  -- an earlier one released it
+                    WHEN h.ord IS NOT NULL THEN h.why
+                    WHEN EXISTS (SELECT FROM queen.log_consumers c WHERE c.partition_id = a.pid AND c.consumer_group = a.grp)
+                        THEN 'consumer is busy'
+                    ELSE 'consumer not found' END
+          FROM unnest(p_pids, p_groups, p_workers) WITH ORDINALITY AS a (pid, grp, worker, ord)
+          LEFT JOIN unnest(v_held, v_why) AS h (ord, why) ON h.ord = a.ord
+         WHERE a.ord <> ALL (COALESCE(v_done, '{}'))
+         ORDER BY a.ord;
 END $$;
 
 -- log_find_hashes_v1: where the given hashes occur in the sidecar rows whose base_offset lies in [p_from, p_to].

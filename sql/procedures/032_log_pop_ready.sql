@@ -91,7 +91,8 @@ BEGIN
                        c.committed + 1 AS wanted, c.attempt_offset, c.attempt_count, p.log_start,
                        CASE WHEN v_most > 0 AND (GREATEST(c.isolate_end, c.batch_end) > c.committed
                                                  OR (c.attempt_count >= v_most AND c.attempt_offset > c.committed))
-                            THEN 1 ELSE COALESCE(u.budget, v_left) END AS budget
+                            THEN 1 ELSE COALESCE(u.budget, v_left) END AS budget,
+                       COALESCE(u.budget, v_left) AS shared
                   FROM unnest(p_partitions, p_workers, p_budgets, p_leases, v_queues, v_groups)
                        WITH ORDINALITY AS u(name, worker, budget, lease, queue, grp, ord)
                   JOIN queen.log_partitions p ON p.queue_id = u.queue AND p.name = u.name
@@ -101,7 +102,8 @@ BEGIN
                    FOR UPDATE OF c SKIP LOCKED
             ), span AS (
                 -- Offsets are dense above log_start, so what the candidates before it leave of the budget is known without their segments.
-                SELECT h.*, h.budget - (sum(h.promised) OVER in_order - h.promised)::BIGINT AS room, row_number() OVER in_order AS nth
+                SELECT h.*, LEAST(h.budget, h.shared - (sum(h.promised) OVER in_order - h.promised)::BIGINT) AS room,
+                       row_number() OVER in_order AS nth
                   FROM (SELECT x.*, LEAST(x.last_offset - GREATEST(x.log_start, x.wanted) + 1, x.budget) AS promised FROM held x) h
                 WINDOW in_order AS (PARTITION BY h.worker ORDER BY h.ord)
             ), taken AS MATERIALIZED (
@@ -124,7 +126,8 @@ BEGIN
                                                  WHERE k.end_offset >= h.wanted),
                                                (SELECT g.base_offset FROM queen.log_segments g
                                                  WHERE g.partition_id = h.id AND g.base_offset > h.wanted
-                                                 ORDER BY g.base_offset LIMIT 1)) AS base_offset) f
+                                                 ORDER BY g.base_offset LIMIT 1)) AS base_offset
+                               OFFSET 0) f  -- or it would be looked up wherever it is named
                          CROSS JOIN LATERAL (
                                SELECT g.base_offset, g.end_offset, g.created_at, g.blob
                                  FROM queen.log_segments g

@@ -84,7 +84,7 @@ func TestBackendLostInASharedCommitLeavesNothingBehind(t *testing.T) {
 	go func() { acking.Wait(); close(done) }()
 	require.Eventually(t, func() bool {
 		_, err := e.sql.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-			WHERE datname = current_database() AND query LIKE '%log_ack_multi_v1(%' AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()`)
+			WHERE datname = current_database() AND query LIKE '%log_ack_batches_v1(%' AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()`)
 		if err != nil {
 			return false
 		}
