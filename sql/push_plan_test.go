@@ -70,10 +70,10 @@ func TestPushPlans(t *testing.T) {
 				index, notIndex string
 			}{
 				{"Queues", "queen.queues", bundle(session+"1", nil), width, 2 * width, "log_partitions_pkey", "queues_pkey"},
-				{"Partitions", "queen.log_partitions", bundle(session+"2", nil), 4 * width, 20 * width, "log_partitions_queue_id_name_key", "idx_log_partitions_queue_write"},
+				{"Partitions", "queen.log_partitions", bundle(session+"2", nil), 3 * width, 20 * width, "log_partitions_queue_id_name_key", "idx_log_partitions_queue_write"},
 				{"Sidecar", "queen.log_txns", bundle(session+"3", nil), 2 * width, 12 * width, "log_txns_pkey", "idx_log_partitions_queue_write"},
 				{"VerifiedSidecar", "queen.log_txns", bundle(session+"4", new(int64(1))), 0, 0, "log_partitions_pkey", "log_txns_pkey"},
-				{"OnePartition", "queen.log_partitions", bundle(session+"5", nil)[:1], 4, 30, "log_partitions_queue_id_name_key", "idx_log_partitions_queue_write"},
+				{"OnePartition", "queen.log_partitions", bundle(session+"5", nil)[:1], 3, 30, "log_partitions_queue_id_name_key", "idx_log_partitions_queue_write"},
 				{"OneSidecar", "queen.log_txns", bundle(session+"6", nil)[:1], 2, 20, "log_txns_pkey", "idx_log_partitions_queue_write"},
 				{"RowsOutsideTheWindow", "queen.log_txns", []parcel{{queue: "long", partition: "a", ids: ids(session)}}, 100, 1000, "log_txns_pkey", "idx_log_partitions_queue_write"},
 				{

@@ -129,12 +129,6 @@ func (db *DB) AckMulti(ctx context.Context, acks []PositionalAck) ([]PositionalA
 	return results, nil
 }
 
-type positionalJSON struct {
-	OK    *bool  `json:"ok"`
-	Acked int64  `json:"acked"`
-	Error string `json:"error"`
-}
-
 // ReleaseLease gives the batch of (partition, group) back before anybody got it: it is delivered again at once, and this claim does not
 // count as a delivery. A lease that worker does not hold any more is left alone, which is not an error.
 func (db *DB) ReleaseLease(ctx context.Context, partition uuid.UUID, group, worker string) error {

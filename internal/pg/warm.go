@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // warmLimit bounds the warming of one session.
@@ -43,8 +44,7 @@ func warm(ctx context.Context, conn *pgx.Conn) {
 			return
 		}
 	}
-	var answer []byte
-	_ = tx.QueryRow(ctx, ackMulti, []string{partition.String()}, []string{group}, []int64{0}, []string{worker}, []int32{1}).Scan(&answer) // the last one
+	_, _ = tx.Exec(ctx, ackMulti, []pgtype.UUID{uuidArgument(partition)}, []string{group}, []int64{0}, []string{worker}, []int32{1}) // the last one
 }
 
 // warmTenant owns what a session warms up with. Nobody else sees any of it.
