@@ -176,6 +176,14 @@ func TestPopPlans(t *testing.T) {
 		{"ListInTheMiddleOfABacklog", 200, []string{"log_segments_pkey"}, `SELECT meta FROM queen.log_pop_list_v1('q', 'g', '{deep}', 20, 60, 'w', false, 0)`, nil},
 		{"SpecificInTheMiddleOfABacklog", 200, []string{"log_segments_pkey"}, `SELECT meta FROM queen.log_pop_specific_bin_v1('q', 'deep', 'g', 20, 60, 'w', false)`, nil},
 		{"FirstContactWithABacklog", 200, []string{"log_segments_pkey"}, `SELECT meta FROM queen.log_pop_list_v1('q', 'h', '{deep}', 20, 60, 'w', false, 0)`, nil},
+		{"PendingBehindTheFloor", 1600, []string{"idx_log_partitions_queue_write"}, `SELECT queen.log_has_pending_v1('q', 'g')`, nil},
+		{
+			"FullWalkBehindTheFloor", 4000,
+			[]string{"idx_log_partitions_queue_write"},
+			`SELECT r_id FROM queen.log_hotlist_reseed_v1('q', 'g', $1, 10000)`,
+			[]any{uuid.Nil},
+		},
+		{"FloorRaisedAgain", 4000, []string{"idx_log_partitions_queue_write"}, `SELECT queen.log_pop_raise_floor_v1('q', 'g')`, nil},
 		{
 			"ReseedOfTheWindow", 4000,
 			[]string{"idx_log_partitions_queue_write"},

@@ -60,6 +60,15 @@ func (db *DB) HasPending(ctx context.Context, tenant uuid.UUID, queue, group str
 	return pending, err
 }
 
+// RaiseScanFloor lets later looks for pending messages of the group pass over partitions that are known to have none. It reads what HasPending
+// would read without a floor, once; the first call for a group does nothing but prepare that.
+func (db *DB) RaiseScanFloor(ctx context.Context, tenant uuid.UUID, queue, group string) error {
+	return db.run(ctx, "note drained partitions", repeatConflicts, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `SELECT queen.log_pop_raise_floor_v1($1::text, $2::text, $3::uuid)`, queue, group, uuidArgument(tenant))
+		return err
+	})
+}
+
 // pop runs one pop statement. A pop that acknowledges at once and wants to be asked first is committed only after r.Accept has
 // seen the claim; on a repeated attempt Accept is asked again.
 func (db *DB) pop(ctx context.Context, act string, r PopRequest, query string, args ...any) (Claim, error) {

@@ -516,36 +516,112 @@ BEGIN
 END $$;
 
 -- log_has_pending_v1: may any partition of the queue have messages for the group? A superset: true also when retention removed
--- what was pending; the pop finds out under the row lock. False for an unknown queue.
--- Reads only. Called by: pg.HasPending.
+-- what was pending; the pop finds out under the row lock. False for an unknown queue. Partitions that were last written to 2 minutes below the
+-- floor of the group are known to have none (log_pop_raise_floor_v1).
+-- Reads only. Called by: pg.HasPending. Plan test: TestPopPlans.
 CREATE OR REPLACE FUNCTION queen.log_has_pending_v1(p_queue TEXT, p_group TEXT, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
 RETURNS BOOLEAN
-LANGUAGE sql STABLE
+LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
 AS $$
-    SELECT EXISTS (SELECT 1
-                     FROM queen.queues q
-                     JOIN queen.log_partitions p ON p.queue_id = q.id
+DECLARE
+    v_queue UUID;
+    v_floor TIMESTAMPTZ;
+BEGIN
+    SELECT q.id, COALESCE(w.last_empty_scan_at, '-infinity') INTO v_queue, v_floor
+      FROM queen.queues q
+      LEFT JOIN queen.consumer_watermarks w ON w.queue_id = q.id AND w.consumer_group = p_group
+     WHERE q.tenant_id = p_tenant AND q.name = p_queue;
+    RETURN EXISTS (SELECT 1
+                     FROM queen.log_partitions p
                      LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p_group
-                    WHERE q.tenant_id = p_tenant AND q.name = p_queue AND p.last_offset > COALESCE(c.committed, -1))
-$$;
+                    WHERE p.queue_id = v_queue AND p.last_write_at >= v_floor - interval '2 minutes'
+                      AND p.last_offset > COALESCE(c.committed, -1));
+END $$;
+
+-- log_pop_raise_floor_v1: note which partitions are known to have nothing for the group, by the time of their last write, so that has_pending, full
+-- walks and scans need not look at them again. The floor is the last write of the pending partition that was not written to for the longest
+-- time, or now. What makes a partition pending besides a push - a seek, a deleted group - deletes the row of the floor in its transaction; the row
+-- is locked before anything is read, so that such a transaction is either seen here or deletes what is written here. That needs a row that
+-- was there before: the first call only makes it.
+-- Returns the floor, NULL while there is none.
+-- Locks: the consumer_watermarks row. Called by: pg.RaiseScanFloor. Plan test: TestPopPlans.
+CREATE OR REPLACE FUNCTION queen.log_pop_raise_floor_v1(p_queue TEXT, p_group TEXT, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
+RETURNS TIMESTAMPTZ
+LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
+AS $$
+DECLARE
+    v_now    TIMESTAMPTZ;
+    v_queue  UUID;
+    v_floor  TIMESTAMPTZ;
+    v_oldest TIMESTAMPTZ;
+BEGIN
+    SELECT q.id INTO v_queue FROM queen.queues q WHERE q.tenant_id = p_tenant AND q.name = p_queue;
+    SELECT w.last_empty_scan_at INTO v_floor
+      FROM queen.consumer_watermarks w
+     WHERE w.queue_id = v_queue AND w.consumer_group = p_group
+       FOR UPDATE;
+    IF NOT FOUND THEN
+        INSERT INTO queen.consumer_watermarks (queue_id, consumer_group, updated_at)
+        SELECT q.id, p_group, clock_timestamp() FROM queen.queues q WHERE q.id = v_queue
+        ON CONFLICT DO NOTHING;
+        RETURN NULL;
+    END IF;
+    v_now := clock_timestamp();
+    SELECT min(p.last_write_at) INTO v_oldest
+      FROM queen.log_partitions p
+      LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p_group
+     WHERE p.queue_id = v_queue AND p.last_write_at >= COALESCE(v_floor, '-infinity') - interval '2 minutes'
+       AND p.last_offset > COALESCE(c.committed, -1);
+    v_floor := GREATEST(v_floor, LEAST(v_oldest, v_now));
+    UPDATE queen.consumer_watermarks w SET last_empty_scan_at = v_floor
+     WHERE w.queue_id = v_queue AND w.consumer_group = p_group;
+    RETURN v_floor;
+END $$;
 
 -- log_hotlist_reseed_v1: one page of the partitions that probably have messages for the group, leased ones included.
 --   p_after_id  the last id of the page before, the nil UUID for the first page
 --   p_limit     most rows; NULL and values below 1 act as 1
--- Returns id and name, ascending by id. Reads only. Called by: the hot list's full walk.
+-- Returns id and name, ascending by id. What lies below the floor of the group is not looked at: then its cost follows what was written
+-- since, unless that is more than two pages. Reads only. Called by: the hot list's full walk. Plan test: TestPopPlans.
 CREATE OR REPLACE FUNCTION queen.log_hotlist_reseed_v1(
     p_queue TEXT, p_group TEXT, p_after_id UUID, p_limit INTEGER, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
 RETURNS TABLE (r_id UUID, r_name TEXT)
-LANGUAGE sql STABLE
+LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
 AS $$
+DECLARE
+    v_floor TIMESTAMPTZ;
+BEGIN
+    SELECT COALESCE(w.last_empty_scan_at, '-infinity') INTO v_floor
+      FROM queen.queues q
+      LEFT JOIN queen.consumer_watermarks w ON w.queue_id = q.id AND w.consumer_group = p_group
+     WHERE q.tenant_id = p_tenant AND q.name = p_queue;
+    -- Each page of the other form reads everything that was written since: many pages of it would cost more than the walk by id.
+    IF (SELECT count(*) FROM (SELECT 1
+                                FROM queen.queues q
+                                JOIN queen.log_partitions p ON p.queue_id = q.id
+                               WHERE q.tenant_id = p_tenant AND q.name = p_queue AND p.last_write_at >= v_floor - interval '2 minutes'
+                               LIMIT 20001) recent) <= 20000 THEN
+        RETURN QUERY
+        SELECT w.r_id, w.r_name
+          FROM queen.log_hotlist_reseed_window_v1(p_queue, p_group, p_after_id, p_limit, p_tenant, v_floor - interval '2 minutes') w;
+        RETURN;
+    END IF;
+    RETURN QUERY
     SELECT p.id, p.name
       FROM queen.queues q
       JOIN queen.log_partitions p ON p.queue_id = q.id
       LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p_group
-     WHERE q.tenant_id = p_tenant AND q.name = p_queue AND p.id > p_after_id AND p.last_offset > COALESCE(c.committed, -1)
+     WHERE q.tenant_id = p_tenant AND q.name = p_queue AND p.id > p_after_id AND p.last_write_at >= v_floor - interval '2 minutes'
+       AND p.last_offset > COALESCE(c.committed, -1)
      ORDER BY p.id
-     LIMIT GREATEST(p_limit, 1)
-$$;
+     LIMIT GREATEST(p_limit, 1);
+END $$;
 
 -- log_hotlist_reseed_window_v1: log_hotlist_reseed_v1 over partitions written to since p_cutoff, through the (queue_id, last_write_at)
 -- index: its cost follows what was written lately, not the number of partitions. Sound only while a push is what made a partition
@@ -585,5 +661,6 @@ GRANT EXECUTE ON FUNCTION queen.log_pop_wildcard_wire_v1(TEXT, TEXT, INTEGER, IN
 GRANT EXECUTE ON FUNCTION queen.log_pop_wildcard_bin_v1(TEXT, TEXT, INTEGER, INTEGER, TEXT, BOOLEAN, INTEGER, TEXT, TEXT, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_pop_discover_wire_v1(TEXT, TEXT, TEXT, INTEGER, INTEGER, TEXT, BOOLEAN, INTEGER, TEXT, TEXT, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_has_pending_v1(TEXT, TEXT, UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_pop_raise_floor_v1(TEXT, TEXT, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_hotlist_reseed_v1(TEXT, TEXT, UUID, INTEGER, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_hotlist_reseed_window_v1(TEXT, TEXT, UUID, INTEGER, UUID, TIMESTAMPTZ) TO PUBLIC;

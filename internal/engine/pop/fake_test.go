@@ -36,6 +36,7 @@ type fakeStore struct {
 	// claim answers the claiming calls ("wildcard", "specific", "discover", "list").
 	claim    func(ctx context.Context, call string, r pg.PopRequest) (pg.Claim, error)
 	pending  bool
+	raised   int
 	settings map[string]pg.QueueSettings
 	failRead error
 
@@ -147,6 +148,13 @@ func (f *fakeStore) HotListRepairs(context.Context) ([]pg.HotListRepair, error) 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.repairs, f.failRead
+}
+
+func (f *fakeStore) RaiseScanFloor(context.Context, uuid.UUID, string, string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.raised++
+	return nil
 }
 
 func (f *fakeStore) HasPending(context.Context, uuid.UUID, string, string) (bool, error) {

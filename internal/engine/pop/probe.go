@@ -2,6 +2,7 @@ package pop
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"queenmq/internal/pg"
@@ -13,6 +14,9 @@ const (
 	concurrentReads = 8
 	// probeTimeout bounds one read that several long polls wait for.
 	probeTimeout = 5 * time.Second
+	// floorInterval is how often a group that is found to have nothing pending notes it, so that the next looks are about what was
+	// written since.
+	floorInterval = time.Minute
 )
 
 // A probe is the newest answer to "may this group have something pending on this queue?". All long polls of a group share it:
@@ -21,6 +25,8 @@ type probe struct {
 	turn    chan struct{} // capacity 1; holding it means running the statement or reading the fields below
 	started time.Time
 	pending bool
+	// raised is when the floor of such looks was last raised.
+	raised time.Time
 }
 
 // mayHavePending looks whether the group has something pending on the queue, or takes the answer of a look that began at
@@ -52,7 +58,19 @@ func (s *Server) mayHavePending(ctx context.Context, r *pg.PopRequest, since tim
 		return false, err
 	}
 	shared.started, shared.pending = started, pending
+	if !pending && started.Sub(shared.raised) >= floorInterval {
+		shared.raised = started
+		s.raiseFloor(ctx, key)
+	}
 	return pending, nil
+}
+
+// raiseFloor lets later looks pass over what is known to be drained. Without it they take longer, and nothing else changes.
+func (s *Server) raiseFloor(ctx context.Context, key groupKey) {
+	err := s.read(ctx, func(ctx context.Context) error { return s.db.RaiseScanFloor(ctx, key.tenant, key.queue, key.group) })
+	if err != nil && ctx.Err() == nil {
+		s.log.DebugContext(ctx, "drained partitions could not be noted", slog.String("queue", key.queue), slog.String("group", key.group), slog.Any("error", err))
+	}
 }
 
 // read runs a read-only statement, at most concurrentReads at a time.

@@ -73,7 +73,12 @@ func (s *Server) walk(ctx context.Context, ring *ready.Ring, pages int) error {
 		}
 	}
 	complete, failed := false, true
-	defer func() { walk.End(complete, failed) }()
+	defer func() {
+		walk.End(complete, failed)
+		if complete && walk.Window == 0 {
+			s.raiseFloor(ctx, groupKey{ring.Tenant(), ring.Queue(), ring.Group()})
+		}
+	}()
 	for range pages {
 		names, last, err := s.pending(ctx, ring, walk)
 		if err != nil {

@@ -18,6 +18,7 @@ type Store interface {
 	GroupRegistered(ctx context.Context, tenant uuid.UUID, queue, group string) (bool, error)
 	Pending(ctx context.Context, page pg.PendingPage) (names []string, last uuid.UUID, err error)
 	HotListRepairs(ctx context.Context) ([]pg.HotListRepair, error)
+	RaiseScanFloor(ctx context.Context, tenant uuid.UUID, queue, group string) error
 	HasPending(ctx context.Context, tenant uuid.UUID, queue, group string) (bool, error)
 	QueueSettings(ctx context.Context, tenant uuid.UUID, queue string) (pg.QueueSettings, bool, error)
 	ShortenLeases(ctx context.Context, group, worker string, cuts []pg.LeaseCut) (kept []uuid.UUID, err error)
