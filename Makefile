@@ -110,7 +110,7 @@ bench:
 ## bench-peers: the same load on Queen and on other queues, a quarter of an hour, see bench/peers/README.md
 bench-peers:
 	@tools/setup.sh peers
-	cd bench/peers && go run . && go run . -payload order
+	cd bench/peers && go run -mod=mod . && go run -mod=mod . -payload order
 
 clean:
 	rm -rf bin dashboard/node_modules
