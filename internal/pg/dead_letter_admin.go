@@ -152,9 +152,6 @@ func (db *DB) DeadLetterByID(ctx context.Context, tenant, id uuid.UUID) (DeadLet
 	return answer.Row.row(), true, nil
 }
 
-// ReplayTransactionID is the transaction id of the replay of a dead letter.
-func ReplayTransactionID(id uuid.UUID) string { return "dlq:" + id.String() }
-
 // A moveJSON is the answer of log_dlq_move_v1.
 type moveJSON struct {
 	Status                string        `json:"status"`

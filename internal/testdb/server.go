@@ -105,13 +105,6 @@ func (s *Server) stop(t testing.TB, signal syscall.Signal) {
 	s.running = false
 }
 
-// Restart stops the server fast and starts it again.
-func (s *Server) Restart(t testing.TB) {
-	t.Helper()
-	s.Stop(t, "fast")
-	s.Start(t)
-}
-
 // watchServer starts the process that removes root when this one dies, and returns what ends it in time of peace.
 func watchServer(t testing.TB, root string) (stop func()) {
 	t.Helper()
