@@ -95,7 +95,7 @@ const (
 	shapeTraces      shape = `{"traces":[{"id":"uuid","event_type":"string","data":"any","consumer_group":"string","worker_id":"string|null","created_at":"time","trace_names":["string"]}]}`
 	shapeNamedTraces shape = `{"traces":[{"id":"uuid","transaction_id":"string","partition_id":"uuid","event_type":"string","data":"any","consumer_group":"string","worker_id":"string|null",
 		"created_at":"time","queue_name":"string","partition_name":"string","message_payload":"any","trace_names":["string"]}],"total":"int","pagination":` + shapePagination + `}`
-	shapeTraceNames shape = `{"trace_names":[{"trace_name":"string","trace_count":"int","message_count":"int","last_seen":"time"}],"total":"int","pagination":` + shapePagination + `}`
+	shapeTraceNames shape = `{"trace_names":[{"trace_name":"string","trace_count":"int","message_count":"int","first_seen":"time","last_seen":"time"}],"total":"int","pagination":` + shapePagination + `}`
 
 	shapeLeases shape = `{"leases":[{"queue":"string","partition":"string","partitionId":"uuid","consumerGroup":"string","leaseId":"string","acquiredAt":"time|null","leaseExpiresAt":"time",
 		"secondsRemaining":"number","heldSeconds":"number|null","messageCount":"int","batchRetryCount":"int","attemptCount":"int"}],"total":"int","abandoned":"int","pagination":` + shapePagination + `}`

@@ -163,7 +163,7 @@ func TestTracesOverTheWire(t *testing.T) {
 		"created_at":"<time>","queue_name":"q","partition_name":"p","message_payload":null,"trace_names":["a","b"]}],"total":1,"pagination":{"limit":1,"offset":0}}`,
 		raw(db.TracesByName(ctx, tenant, "a", 1, 0)))
 	require.JSONEq(t, `{"traces":[],"total":1,"pagination":{"limit":1,"offset":5}}`, raw(db.TracesByName(ctx, tenant, "a", 1, 5)))
-	require.JSONEq(t, `{"trace_names":[{"trace_name":"a","trace_count":1,"message_count":1,"last_seen":"<time>"},{"trace_name":"b","trace_count":1,"message_count":1,"last_seen":"<time>"}],
+	require.JSONEq(t, `{"trace_names":[{"trace_name":"a","trace_count":1,"message_count":1,"first_seen":"<time>","last_seen":"<time>"},{"trace_name":"b","trace_count":1,"message_count":1,"first_seen":"<time>","last_seen":"<time>"}],
 		"total":2,"pagination":{"limit":50,"offset":0}}`, raw(db.TraceNames(ctx, tenant, 50, 0)))
 	require.JSONEq(t, `{"trace_names":[],"total":0,"pagination":{"limit":50,"offset":0}}`, raw(db.TraceNames(ctx, uuid.New(), 50, 0)))
 }

@@ -57,7 +57,7 @@ AS $$
 $$;
 
 -- get_available_trace_names_v1: the trace names that a tenant can read, most recently used first.
--- Returns {"trace_names":[{"trace_name","trace_count","message_count":distinct messages,"last_seen"}],"total","pagination"}.
+-- Returns {"trace_names":[{"trace_name","trace_count","message_count":distinct messages,"first_seen","last_seen"}],"total","pagination"}.
 -- Locks: none. Called by: pg.TraceNames.
 CREATE OR REPLACE FUNCTION queen.get_available_trace_names_v1(
     p_limit INTEGER DEFAULT 50, p_offset INTEGER DEFAULT 0, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
@@ -66,7 +66,7 @@ LANGUAGE sql STABLE
 AS $$
     WITH names AS MATERIALIZED (
         SELECT n.trace_name, count(*) AS traces, count(DISTINCT (t.partition_id, t.transaction_id)) AS messages,
-               max(t.created_at) AS seen
+               min(t.created_at) AS first_seen, max(t.created_at) AS seen
           FROM queen.message_trace_names n
           JOIN queen.message_traces t ON t.id = n.trace_id
           JOIN queen.log_partitions p ON p.id = t.partition_id
@@ -75,7 +75,7 @@ AS $$
          GROUP BY n.trace_name)
     SELECT jsonb_build_object(
         'trace_names', (SELECT COALESCE(jsonb_agg(jsonb_build_object('trace_name', x.trace_name, 'trace_count', x.traces,
-                'message_count', x.messages, 'last_seen', queen.iso_ms_v1(x.seen))
+                'message_count', x.messages, 'first_seen', queen.iso_ms_v1(x.first_seen), 'last_seen', queen.iso_ms_v1(x.seen))
                 ORDER BY x.seen DESC, x.trace_name COLLATE "C"), '[]'::JSONB)
               FROM (SELECT n.* FROM names n ORDER BY n.seen DESC, n.trace_name COLLATE "C"
                      LIMIT GREATEST(COALESCE(p_limit, 50), 0) OFFSET GREATEST(COALESCE(p_offset, 0), 0)) x),
