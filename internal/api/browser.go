@@ -64,3 +64,19 @@ func (s *Server) admitsOrigin(origin string) bool {
 		return admitted == "*" || strings.EqualFold(admitted, origin)
 	})
 }
+
+// foreignPage tells whether a page of another site asks for something with an effect. A browser sends such requests without asking, and
+// without a token they would be obeyed: a page that a developer happens to read could push to, or pop from, the broker on the same
+// machine. Programs send neither Sec-Fetch-Site nor Origin and are not concerned.
+func (s *Server) foreignPage(r *http.Request, access access) bool {
+	if access == accessPublic || access == accessReadOnly {
+		return false
+	}
+	if origin := r.Header.Get("Origin"); origin != "" && s.admitsOrigin(origin) {
+		return false
+	}
+	asked := *r
+	asked.Method = http.MethodPost // a pop is a GET with an effect
+	var protection http.CrossOriginProtection
+	return protection.Check(&asked) != nil
+}

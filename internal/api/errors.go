@@ -42,6 +42,7 @@ const (
 	codeAuthRequired        code = "auth_required"
 	codeInvalidToken        code = "invalid_token"
 	codeForbidden           code = "insufficient_permissions"
+	codeCrossOrigin         code = "cross_origin"
 	codeAuthKeysUnavailable code = "auth_keys_unavailable"
 	codeRateLimited         code = "rate_limited"
 	codeTooManyParked       code = "too_many_parked_pops"
@@ -100,6 +101,7 @@ var errorTable = []errorRow{
 	{codeInvalidToken, http.StatusUnauthorized, "Invalid token", false, "The text says what is wrong with the token. Get a new one."},
 	{codeForbidden, http.StatusForbidden, "Insufficient permissions", false, "The token is good and holds none of the roles of the route; docs/http.md lists them."},
 	{codeAuthKeysUnavailable, http.StatusServiceUnavailable, "the keys that tokens are checked with could not be fetched yet", true, "`JWT_JWKS_URL` does not answer. Nothing was done."},
+	{codeCrossOrigin, http.StatusForbidden, "a page of another origin may not do this; add its origin to QUEEN_CORS_ORIGINS if it should", false, "A browser sent it for a page of another origin. Programs are not concerned; `QUEEN_CORS_ORIGINS` lists origins that are trusted."},
 	{codeRateLimited, http.StatusTooManyRequests, "too many requests for this tenant; repeat after the time in Retry-After", true, "Slow down, or raise `QUEEN_RATE_LIMIT`. Nothing was done."},
 	{codeTooManyParked, http.StatusTooManyRequests, "too many waiting pops for this tenant; repeat later or without wait=true", true, "Use fewer waiting consumers, or raise `QUEEN_MAX_PARKED_POPS`. Nothing was claimed."},
 	{codeTooManyWatchers, http.StatusTooManyRequests, "too many people watch queues through this broker; repeat later", true, "A broker lets 20 watchers of one tenant see messages come, in 16 queues at a time. Close a page that watches."},

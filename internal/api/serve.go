@@ -42,6 +42,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.noRoute(answer, r, path, allow)
 		return
 	}
+	if s.foreignPage(r, found.route.access) {
+		s.fail(answer, r, "", newError(codeCrossOrigin, errorRows[codeCrossOrigin].text))
+		return
+	}
 	r, err := s.admit(r, path, found.route.access)
 	if err != nil {
 		err = classify(err, "") // the words of a refusal are the contract's, without the route's own before them

@@ -407,3 +407,35 @@ func TestTheConsoleLearnsTheRolesOfItsToken(t *testing.T) {
 	}
 	require.JSONEq(t, `{"error":"auth_required","code":"auth_required"}`, callWith(t, server, "GET", "/auth/me", "", nil).body)
 }
+
+func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
+	t.Parallel()
+	server := guarded(t, &world{}, func(c *Config, _ *Deps) { c.Origins = []string{"https://console.example"} })
+	ask := func(method, path string, header map[string]string) int {
+		r, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, strings.NewReader(`{"items":[]}`))
+		require.NoError(t, err)
+		for name, value := range header {
+			r.Header.Set(name, value)
+		}
+		response, err := server.Client().Do(r)
+		require.NoError(t, err)
+		_ = response.Body.Close()
+		return response.StatusCode
+	}
+	const push, pop, list = "/api/v1/push", "/api/v1/pop/queue/orders?autoAck=true", "/api/v1/resources/queues"
+	for _, foreign := range []map[string]string{
+		{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "cross-site"},
+		{"Origin": "https://evil.example"}, {"Origin": "null"},
+	} {
+		require.Equal(t, http.StatusForbidden, ask("POST", push, foreign), "%v", foreign)
+		require.Equal(t, http.StatusForbidden, ask("GET", pop, foreign), "%v: a pop is a GET with an effect", foreign)
+		require.Equal(t, http.StatusOK, ask("GET", list, foreign), "%v: browsers do not show the answer to the page", foreign)
+	}
+	for _, own := range []map[string]string{
+		nil, {"Sec-Fetch-Site": "same-origin", "Origin": server.URL}, {"Sec-Fetch-Site": "none"}, {"Origin": server.URL},
+		{"Sec-Fetch-Site": "cross-site", "Origin": "https://console.example"},
+	} {
+		require.Equal(t, http.StatusCreated, ask("POST", push, own), "%v", own)
+		require.Less(t, ask("GET", pop, own), 300, "%v", own)
+	}
+}
