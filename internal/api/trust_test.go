@@ -424,15 +424,21 @@ func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 	}
 	const push, pop, list = "/api/v1/push", "/api/v1/pop/queue/orders?autoAck=true", "/api/v1/resources/queues"
 	for _, foreign := range []map[string]string{
-		{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "cross-site"},
-		{"Origin": "https://evil.example"}, {"Origin": "null"},
+		{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"},
+		{"Sec-Fetch-Site": "same-site"},
+		{"Sec-Fetch-Site": "cross-site"},
+		{"Origin": "https://evil.example"},
+		{"Origin": "null"},
 	} {
 		require.Equal(t, http.StatusForbidden, ask("POST", push, foreign), "%v", foreign)
 		require.Equal(t, http.StatusForbidden, ask("GET", pop, foreign), "%v: a pop is a GET with an effect", foreign)
 		require.Equal(t, http.StatusOK, ask("GET", list, foreign), "%v: browsers do not show the answer to the page", foreign)
 	}
 	for _, own := range []map[string]string{
-		nil, {"Sec-Fetch-Site": "same-origin", "Origin": server.URL}, {"Sec-Fetch-Site": "none"}, {"Origin": server.URL},
+		nil,
+		{"Sec-Fetch-Site": "same-origin", "Origin": server.URL},
+		{"Sec-Fetch-Site": "none"},
+		{"Origin": server.URL},
 		{"Sec-Fetch-Site": "cross-site", "Origin": "https://console.example"},
 	} {
 		require.Equal(t, http.StatusCreated, ask("POST", push, own), "%v", own)
