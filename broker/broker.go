@@ -174,14 +174,14 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, 
 	if err != nil {
 		return err
 	}
-	listener, err := b.listen(ctx)
+	listeners, err := b.listen(ctx)
 	if err != nil {
 		engine.close()
 		return err
 	}
 	profiles, profileListener, err := b.newProfileServer(ctx)
 	if err != nil {
-		_ = listener.Close()
+		closeAll(listeners)
 		engine.close()
 		return err
 	}
@@ -192,7 +192,7 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, 
 	if b.cfg.TLS.Cert != "" {
 		source, err := b.newCertificateSource()
 		if err != nil {
-			_ = listener.Close()
+			closeAll(listeners)
 			engine.close()
 			return err
 		}
@@ -218,7 +218,9 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, 
 	if engine.buffer != nil {
 		start("file buffer", func() error { return engine.buffer.spool.Run(background) })
 	}
-	start("http server", func() error { return ignoreClosed(serveOn(server, listener)) })
+	for _, listener := range listeners {
+		start("http server", func() error { return ignoreClosed(serveOn(server, listener, b.cfg.TLS.Cert != "")) })
+	}
 	if profiles != nil {
 		start("profiles", func() error { return ignoreClosed(profiles.Serve(profileListener)) })
 	}
@@ -247,7 +249,7 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, 
 		if list := engine.gates.HotList(); list != nil {
 			start("hot list", func() error { return list.Run(background) })
 		}
-		b.address = listener.Addr().String()
+		b.address = listeners[0].Addr().String()
 		b.started.Store(true)
 		close(b.ready)
 		start("list of brokers", func() error { return engine.neighbours.registration.Run(background) })

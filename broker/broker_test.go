@@ -463,3 +463,25 @@ func forward(t *testing.T, address string, database *testdb.Database) {
 		copies.Wait()
 	})
 }
+
+// Without a word about it, a broker that asks nobody who they are is reached from its own machine alone.
+func TestListensToThisMachineUnlessCallersAreKnown(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		env      map[string]string
+		loopback bool
+	}{
+		"Nobody":   {map[string]string{"QUEEN_BIND_ADDR": ""}, true},
+		"Open":     {map[string]string{"QUEEN_BIND_ADDR": "0.0.0.0"}, false},
+		"Tokens":   {map[string]string{"QUEEN_BIND_ADDR": "", "JWT_ENABLED": "true", "JWT_SECRET": "a secret of more than thirty-two bytes"}, false},
+		"Explicit": {map[string]string{"QUEEN_BIND_ADDR": "127.0.0.1", "JWT_ENABLED": "true", "JWT_SECRET": "a secret of more than thirty-two bytes"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			row.env["DATABASE_URL"] = testdb.New(t).ConnString()
+			r := begin(t, row.env).ready(t)
+			require.Equal(t, row.loopback, strings.Contains(r.log.String(), "address=127.0.0.1:"), r.log)
+			require.NoError(t, r.end(t))
+		})
+	}
+}

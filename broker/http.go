@@ -23,14 +23,38 @@ const (
 	maxHeaderBytes = 256 << 10
 )
 
-func (b *Broker) listen(ctx context.Context) (net.Listener, error) {
-	address := net.JoinHostPort(b.cfg.Server.BindAddr, strconv.Itoa(b.cfg.Server.Port))
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s (QUEEN_BIND_ADDR, PORT): %w", address, err)
+// listen opens the listeners, at least one. Unless QUEEN_BIND_ADDR says so, a broker that obeys everybody listens to this machine alone.
+func (b *Broker) listen(ctx context.Context) ([]net.Listener, error) {
+	hosts := []string{b.cfg.Server.BindAddr}
+	if hosts[0] == "" && !authenticates(&b.cfg) {
+		hosts = []string{"127.0.0.1", "::1"}
 	}
-	return listener, nil
+	port := b.cfg.Server.Port
+	var listeners []net.Listener
+	for _, host := range hosts {
+		address := net.JoinHostPort(host, strconv.Itoa(port))
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+		switch {
+		case err == nil:
+			listeners = append(listeners, listener)
+			port = listener.Addr().(*net.TCPAddr).Port // the same for both names of this machine
+		case len(listeners) == 0:
+			return nil, fmt.Errorf("cannot listen on %s (QUEEN_BIND_ADDR, PORT): %w", address, err)
+		default:
+			b.log.DebugContext(ctx, "this machine is not listened to under its second name", slog.String("address", address), slog.Any("error", err))
+		}
+	}
+	return listeners, nil
 }
+
+func closeAll(listeners []net.Listener) {
+	for _, listener := range listeners {
+		_ = listener.Close()
+	}
+}
+
+// authenticates tells whether callers must show who they are.
+func authenticates(cfg *Config) bool { return cfg.Auth.Enabled || cfg.TLS.ClientCA != "" }
 
 // newHTTPServer has no read or write timeout on purpose: a long poll may wait an hour and a large body may come over a slow
 // line. HTTP/2 without TLS is served to clients that begin with it.
@@ -48,9 +72,9 @@ func (b *Broker) newHTTPServer(e *engine) *http.Server {
 	return server
 }
 
-// serveOn serves with TLS when the server has certificates.
-func serveOn(server *http.Server, listener net.Listener) error {
-	if server.TLSConfig != nil {
+// serveOn serves, with TLS when the broker has certificates. The server cannot be asked: serving gives it a TLS configuration either way.
+func serveOn(server *http.Server, listener net.Listener, secure bool) error {
+	if secure {
 		return server.ServeTLS(listener, "", "")
 	}
 	return server.Serve(listener)

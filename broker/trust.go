@@ -58,10 +58,13 @@ func (t trust) report(ctx context.Context, cfg *Config, log *slog.Logger) {
 			log.WarnContext(ctx, "tokens are weaker than they should be", slog.String("finding", weakness))
 		}
 	}
-	authenticated := t.verifier != nil || cfg.TLS.ClientCA != ""
-	if !authenticated && !isLoopback(cfg.Server.BindAddr) {
+	switch authenticated := authenticates(cfg); {
+	case !authenticated && cfg.Server.BindAddr == "":
+		log.InfoContext(ctx, "callers are not authenticated, so this machine alone is listened to: set JWT_ENABLED=true with JWT_SECRET (or JWT_PUBLIC_KEY, "+
+			"JWT_JWKS_URL), or QUEEN_TLS_CLIENT_CA, to be reached from others; QUEEN_BIND_ADDR=0.0.0.0 opens it to everybody")
+	case !authenticated && !isLoopback(cfg.Server.BindAddr):
 		log.WarnContext(ctx, "everybody who reaches this address may do everything: set JWT_ENABLED=true with JWT_SECRET (or JWT_PUBLIC_KEY, JWT_JWKS_URL), "+
-			"or QUEEN_TLS_CLIENT_CA, or QUEEN_BIND_ADDR=127.0.0.1; QUEEN_REQUIRE_AUTH=true refuses to start like this",
+			"or QUEEN_TLS_CLIENT_CA, or leave QUEEN_BIND_ADDR out; QUEEN_REQUIRE_AUTH=true refuses to start like this",
 			slog.String("address", cfg.Server.BindAddr))
 	}
 	if t.verifier != nil && cfg.TLS.Cert == "" && !isLoopback(cfg.Server.BindAddr) {

@@ -31,6 +31,9 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 	if s.deps.Stopping() {
 		answer.Status, status = "unhealthy", http.StatusServiceUnavailable
 	}
+	if status != http.StatusOK {
+		w.Header().Set("Retry-After", "1")
+	}
 	return writeValue(w, status, answer)
 }
 
@@ -85,6 +88,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 	status := http.StatusOK
 	if !answer.Ready {
 		status = http.StatusServiceUnavailable
+		w.Header().Set("Retry-After", "1")
 	}
 	return writeValue(w, status, answer)
 }

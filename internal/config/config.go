@@ -34,7 +34,7 @@ type Config struct {
 // Server is how the broker listens and stops.
 type Server struct {
 	Port            int           `env:"PORT" default:"6632" min:"0" max:"65535" doc:"TCP port of the HTTP listener. 0 takes any free port, which the start-up line names."`
-	BindAddr        string        `env:"QUEEN_BIND_ADDR" default:"0.0.0.0" blank:"default" doc:"Address the HTTP listener binds to. 127.0.0.1 admits this machine only."`
+	BindAddr        string        `env:"QUEEN_BIND_ADDR" doc:"Address the HTTP listener binds to; 0.0.0.0 is every IPv4 address of the machine, :: every one. Empty: every address when callers are authenticated (JWT_ENABLED or QUEEN_TLS_CLIENT_CA), and this machine alone (127.0.0.1 and ::1) when they are not."`
 	MaxBodyBytes    int64         `env:"QUEEN_MAX_BODY_BYTES" default:"67108864" min:"1024" max:"1073741824" unit:"bytes" doc:"Largest request body. A larger one is answered 413."`
 	MaxInflightBody int64         `env:"QUEEN_MAX_INFLIGHT_BODY_BYTES" default:"268435456" min:"1048576" max:"1099511627776" unit:"bytes" doc:"Most bytes of request bodies held in memory at a time. A quarter is kept for bodies of at most 64 KiB. A request beyond it waits up to 5 s and is then answered 503 (overloaded). A body larger than all of it is served alone."`
 	ServerID        string        `env:"QUEEN_SERVER_ID,HOSTNAME" blank:"default" auto:"random, queen-xxxxxxxx" doc:"Name of this replica in logs, metrics and the database's list of sessions."`

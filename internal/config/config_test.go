@@ -34,7 +34,7 @@ func TestLoad(t *testing.T) {
 		c, err := load(nil)
 		require.NoError(t, err)
 		require.Equal(t, 6632, c.Server.Port)
-		require.Equal(t, "0.0.0.0", c.Server.BindAddr)
+		require.Empty(t, c.Server.BindAddr)
 		require.EqualValues(t, 64<<20, c.Server.MaxBodyBytes)
 		require.Equal(t, 25*time.Second, c.Server.ShutdownTimeout)
 		require.Regexp(t, `^queen-[0-9a-f]{8}$`, c.Server.ServerID)
@@ -79,7 +79,7 @@ func TestLoad(t *testing.T) {
 		c, err := load(map[string]string{"PORT": "", "QUEEN_LOG_JSON": " ", "LOG_LEVEL": "", "QUEEN_BIND_ADDR": ""})
 		require.NoError(t, err)
 		require.Equal(t, 6632, c.Server.Port)
-		require.Equal(t, "0.0.0.0", c.Server.BindAddr)
+		require.Empty(t, c.Server.BindAddr)
 	})
 
 	t.Run("AllFaultsAreReportedAtOnceEachOnItsLine", func(t *testing.T) {

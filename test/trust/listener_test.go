@@ -202,6 +202,7 @@ func TestOpenAddressIsSaidAtTheStart(t *testing.T) {
 		want bool
 	}{
 		"Open":       {map[string]string{"QUEEN_BIND_ADDR": "0.0.0.0"}, true},
+		"Default":    {map[string]string{}, false},
 		"Loopback":   {map[string]string{"QUEEN_BIND_ADDR": "127.0.0.1"}, false},
 		"WithTokens": {map[string]string{"QUEEN_BIND_ADDR": "0.0.0.0", "JWT_ENABLED": "1", "JWT_SECRET": secret}, false},
 	} {
