@@ -480,6 +480,7 @@ func TestListensToThisMachineUnlessCallersAreKnown(t *testing.T) {
 			t.Parallel()
 			row.env["DATABASE_URL"] = testdb.New(t).ConnString()
 			r := begin(t, row.env).ready(t)
+			require.Eventually(t, func() bool { return strings.Contains(r.log.String(), "queen is ready") }, 30*time.Second, time.Millisecond)
 			require.Equal(t, row.loopback, strings.Contains(r.log.String(), "address=127.0.0.1:"), r.log)
 			require.NoError(t, r.end(t))
 		})
