@@ -128,6 +128,14 @@ func TestEveryAnswerLooksAsDescribed(t *testing.T) {
 	l.do("GET", "/api/v1/partitions/"+uuid.NewString()+"/messages", "", 404)
 	detail := l.do("GET", address+"m1", "", 200)
 	require.Equal(t, []any{"dead_letter", "printer offline"}, []any{detail["status"], detail["errorMessage"]})
+	for _, m := range found["messages"].([]any) {
+		m := m.(map[string]any)
+		if m["transactionId"] == "m1" {
+			require.Equal(t, detail["retryCount"], m["retryCount"])
+		} else {
+			require.Zero(t, m["retryCount"])
+		}
+	}
 	pipeline := l.do("GET", "/api/v1/pipelines/"+pipelineID, "", 200)
 	require.EqualValues(t, 11, pipeline["total"])
 	require.EqualValues(t, 1, l.do("GET", "/api/v1/dlq/count?queue=shop.orders", "", 200)["count"])

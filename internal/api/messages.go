@@ -103,6 +103,7 @@ type listedMessage struct {
 	Available      bool      `json:"payloadAvailable"`
 	Segment        frameAt   `json:"segment"`
 	Offset         int64     `json:"offset"`
+	RetryCount     int       `json:"retryCount"`
 	CreatedAt      *string   `json:"createdAt"`
 	LeaseExpiresAt *string   `json:"leaseExpiresAt"`
 }
@@ -185,7 +186,7 @@ func listed(m *browse.Message) listedMessage {
 		contentHead: headOf(&m.Content), Hash: hex.EncodeToString(m.Hash), PartitionID: m.PartitionID,
 		QueuePath: m.Queue + "/" + m.Partition, Queue: m.Queue, Partition: m.Partition, Namespace: m.Namespace, Task: m.Task,
 		Status: m.Status, QueueStatus: m.QueueStatus, BusStatus: busStatus{m.ConsumedBy, m.TotalGroups}, QueuePriority: m.QueuePriority,
-		Available: m.Available, Segment: frameAt{m.Segment.Base, m.Frame}, Offset: m.Offset,
+		Available: m.Available, Segment: frameAt{m.Segment.Base, m.Frame}, Offset: m.Offset, RetryCount: m.RetryCount,
 		CreatedAt: millis(m.CreatedAt), LeaseExpiresAt: millis(m.LeaseExpiresAt),
 	}
 }

@@ -64,7 +64,7 @@ const (
 	shapeStates         = `[{"name":"string","group":"string","consumed":"bool","leaseExpiresAt":"time|null"}]`
 	shapeMessages shape = `{"messages":[{` + shapeContent + `,"txnHash":"string","partitionId":"uuid","queuePath":"string","queue":"string","partition":"string","namespace":"string","task":"string",
 		"status":"string","queueStatus":"string","busStatus":{"consumedBy":"int","totalGroups":"int"},"queuePriority":"int","payloadAvailable":"bool","segment":{"seq":"int","frameIdx":"int"},
-		"offset":"int","createdAt":"time","leaseExpiresAt":"time|null"}],"mode":` + shapeMode + `,"total":"int","nextCursor":"string|null"}`
+		"offset":"int","retryCount":"int","createdAt":"time","leaseExpiresAt":"time|null"}],"mode":` + shapeMode + `,"total":"int","nextCursor":"string|null"}`
 	shapeMessage shape = `{` + shapeContent + `,"createdAt":"time","partitionId":"uuid","partition":"string","queue":"string","queuePath":"string","namespace":"string","task":"string","offset":"int",
 		"status":"string","errorMessage":"string|null","retryCount":"int","leaseExpiresAt":"time|null",
 		"queueConfig":{"leaseTime":"int","retryLimit":"int","retryDelay":"int","ttl":"int","priority":"int"},"mode":` + shapeMode + `,"consumerGroups":` + shapeStates + `}`

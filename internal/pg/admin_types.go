@@ -105,6 +105,8 @@ type MessageEntry struct {
 	Segment      SegmentKey
 	Frame        int
 	SegmentFound bool
+	// RetryCount is that of the newest dead letter of the message, 0 without one.
+	RetryCount int
 	CreatedAt    time.Time
 	// LeaseExpiresAt is zero without a live lease.
 	LeaseExpiresAt time.Time

@@ -32,6 +32,7 @@ type messageJSON struct {
 	} `json:"segment"`
 	Offset         int64     `json:"offset"`
 	Stored         bool      `json:"stored"`
+	RetryCount     int       `json:"retryCount"`
 	CreatedAt      time.Time `json:"createdAt"`
 	LeaseExpiresAt time.Time `json:"leaseExpiresAt"`
 }
@@ -45,7 +46,7 @@ func (m *messageJSON) entry() (MessageEntry, error) {
 		PartitionID: m.PartitionID, Queue: m.Queue, Partition: m.Partition, Namespace: orEmpty(m.Namespace), Task: orEmpty(m.Task),
 		Offset: m.Offset, Hash: hash, Status: m.Status, QueueStatus: m.QueueStatus, ConsumedBy: m.Bus.ConsumedBy,
 		TotalGroups: m.Bus.TotalGroups, QueuePriority: m.Priority, Segment: SegmentKey{m.PartitionID, m.Segment.Base},
-		Frame: m.Segment.Frame, SegmentFound: m.Stored, CreatedAt: m.CreatedAt, LeaseExpiresAt: m.LeaseExpiresAt,
+		Frame: m.Segment.Frame, SegmentFound: m.Stored, RetryCount: m.RetryCount, CreatedAt: m.CreatedAt, LeaseExpiresAt: m.LeaseExpiresAt,
 	}, nil
 }
 

@@ -198,7 +198,8 @@ END $$;
 --              offset count for nothing,"_tenant"?}
 -- Returns {"messages":[{"id":null,"transactionId":null,"txnHash":hex,"partitionId","queuePath":"queue/partition","queue","partition",
 -- "namespace","task","status","queueStatus","busStatus":{"consumedBy","totalGroups"},"traceId":null,"producerSub":null,"queuePriority",
--- "payloadAvailable":false,"segment":{"seq":base,"frameIdx"},"offset","stored":not removed by retention,"createdAt":ISO-ms,"leaseExpiresAt":ISO-ms|null}],"mode":
+-- "payloadAvailable":false,"segment":{"seq":base,"frameIdx"},"offset","stored":not removed by retention,"retryCount":of the newest
+-- dead letter at the offset,"createdAt":ISO-ms,"leaseExpiresAt":ISO-ms|null}],"mode":
 -- {"hasQueueMode","busGroupsCount","type":bus|queue|hybrid|none} of the page,"next":text|null when the page is short}. The broker
 -- fills in what lies in the segments. Raises 22007, 22P02, 22023 for unreadable filters. Locks: none. Called by: pg.ListMessages.
 CREATE OR REPLACE FUNCTION queen.list_messages_v1(p_filters JSONB DEFAULT '{}')
@@ -264,7 +265,9 @@ BEGIN
                    'busStatus', jsonb_build_object('consumedBy', s.r_consumed, 'totalGroups', s.r_groups),
                    'traceId', NULL, 'producerSub', NULL, 'queuePriority', q.priority, 'payloadAvailable', FALSE,
                    'segment', jsonb_build_object('seq', g.r_base, 'frameIdx', g.r_off - g.r_base), 'offset', g.r_off,
-                   'stored', g.r_off >= p.log_start,
+                   'stored', g.r_off >= p.log_start, 'retryCount', COALESCE((
+                       SELECT d.retry_count FROM queen.log_dlq d
+                        WHERE d.partition_id = g.r_pid AND d."offset" = g.r_off ORDER BY d.failed_at DESC LIMIT 1), 0),
                    'createdAt', queen.iso_ms_v1(g.r_at), 'leaseExpiresAt', queen.iso_ms_v1(s.r_lease))
                    ORDER BY g.r_at DESC, g.r_pid DESC, g.r_off DESC), '[]'::JSONB),
                'mode', (SELECT jsonb_build_object('hasQueueMode', x.queue_mode, 'busGroupsCount', x.named, 'type',
