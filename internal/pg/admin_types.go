@@ -107,7 +107,7 @@ type MessageEntry struct {
 	SegmentFound bool
 	// RetryCount is that of the newest dead letter of the message, 0 without one.
 	RetryCount int
-	CreatedAt    time.Time
+	CreatedAt  time.Time
 	// LeaseExpiresAt is zero without a live lease.
 	LeaseExpiresAt time.Time
 }
