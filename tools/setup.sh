@@ -43,6 +43,13 @@ has_node() { command -v npm >/dev/null && command -v node >/dev/null && [ "$(nod
 
 has_browser() { [ -n "${CHROMIUM:-}" ] || command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; }
 
+# Debian 12 has Node 18; the npm registry has newer programs as packages. Its own npm goes with them: Debian's is bound to Debian's Node.
+newer_node() {
+	say "installing Node 22 and npm below /usr/local"
+	npm install --global --prefix /usr/local --no-audit --no-fund --loglevel=error node@22 npm@10 >&2 </dev/null
+	hash -r
+}
+
 can_install() { [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; }
 
 updated=
@@ -128,6 +135,7 @@ setup_test() {
 	can_race || install gcc libc6-dev
 	has_pooler || install_stopped pgbouncer
 	has_node || install nodejs npm
+	has_node || newer_node
 	has_node || { say "this system's Node is older than 20, which the console is built with: install a newer one"; exit 1; }
 	has_browser || install chromium
 	server_bin >/dev/null || install_server
