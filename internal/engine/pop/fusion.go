@@ -212,11 +212,7 @@ func (s *Server) claimFor(ctx context.Context, pops []*fusedPop, ring *ready.Rin
 		return
 	}
 	s.shortenEach(ctx, pops, owners, &claimed) // before the ring is told what is left
-	leases := make([]int, len(names))
-	for i, owner := range owners {
-		leases[i] = pops[owner].look.LeaseSeconds
-	}
-	checkIn(&out, claimed, leases, false)
+	checkIn(&out, claimed, func(i int) *look { return pops[owners[i]].look })
 	took := 0
 	for _, state := range claimed.States {
 		if state.Verdict == pg.CandidateTook {
@@ -298,14 +294,15 @@ func (s *Server) deliver(ctx context.Context, l *look, claimed pg.Claim) (*Resul
 			result.release(ctx, b.partition) // the ring looks again when it thinks that the lease may have ended
 		}
 	}
+	var err error
 	if s.withholdEncrypted(ctx, result) {
-		return nil, ErrKeyMissing
+		err = ErrKeyMissing
+	} else {
+		err = s.unsealAll(ctx, l, result)
 	}
-	if err := s.unsealAll(ctx, l, result); err != nil {
+	if err != nil || len(result.Partitions) == 0 {
+		result.Done() // nobody else gets to know of it
 		return nil, err
-	}
-	if len(result.Partitions) == 0 {
-		return nil, nil
 	}
 	return result, nil
 }

@@ -200,3 +200,39 @@ func partitionPop() Request {
 	req.Kind, req.Partition = Partition, "eu"
 	return req
 }
+
+// What a pop took of the room must come back also when it claimed something and has nothing to answer: a broker on which that happens for
+// hours would serve nobody any more.
+func TestPop_GivesTheRoomBackWhenNothingOfAClaimIsAnswered(t *testing.T) {
+	t.Parallel()
+	poison := claimOf(framesOf(t, false, `"poison"`))
+	poison.Partitions[0].Poison = true
+	damaged := claimOf(pg.ClaimedSegment{Take: 1, CreatedAt: createdAt, Blob: []byte("damaged")})
+	for name, row := range map[string]struct {
+		cfg   Config
+		claim pg.Claim
+		err   error
+	}{
+		"EncryptedWithoutAnyKey": {Config{}, claimOf(framesOf(t, true, `"a"`)), ErrKeyMissing},
+		"EncryptedUnderAKeyOfOthers": {
+			Config{Opener: upper, KeyMissing: func(context.Context, error) bool { return true }}, claimOf(framesOf(t, true, `"foreign"`)), ErrKeyMissing,
+		},
+		"UndecryptableAndFiled": {
+			Config{Opener: upper, DeadLetter: func(context.Context, DeadLetter) bool { return true }}, claimOf(framesOf(t, true, `"foreign"`)), nil,
+		},
+		"DeliveredTooOften": {Config{DeadLetter: func(context.Context, DeadLetter) bool { return true }}, poison, nil},
+		"Damaged":           {Config{}, damaged, nil},
+	} {
+		for _, kind := range []Kind{Queue, Partition} {
+			t.Run(fmt.Sprint(name, kind), func(t *testing.T) {
+				t.Parallel()
+				server, db, _ := setup(t, row.cfg)
+				db.claim = oneByOne(row.claim)
+				result, err := server.Pop(t.Context(), Request{Tenant: tenant, Kind: kind, Queue: "orders", Partition: "eu", Group: "g"})
+				require.ErrorIs(t, err, row.err)
+				require.Nil(t, result)
+				require.Zero(t, server.Stats().InflightBytes)
+			})
+		}
+	}
+}
