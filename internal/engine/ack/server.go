@@ -184,17 +184,19 @@ func (s *Server) Ack(ctx context.Context, tenant uuid.UUID, consumerGroup string
 	}
 	// Batches that are recognised from memory are submitted first, all of them: a request over many partitions is one commit.
 	var fused sync.WaitGroup
-	var rest []*group
+	var rest, submitted []*group
 	for _, g := range groups {
 		if s.cfg.Shards < 0 || !s.prepareKnown(ctx, c, g) || !s.submit(c, g, &fused) {
 			rest = append(rest, g)
+		} else {
+			submitted = append(submitted, g)
 		}
 	}
 	s.ackGroups(ctx, c, rest)
 	fused.Wait()
 	var refused []*group
-	for _, g := range groups {
-		if g.whole != nil && !g.resolves && !s.conclude(c, g) {
+	for _, g := range submitted {
+		if !s.conclude(c, g) {
 			refused = append(refused, g)
 		}
 	}
@@ -407,7 +409,11 @@ func (s *Server) leaseEnded(c *call, g *group, covered bool, delay time.Duration
 		s.gates.Postponed(c.tenant, g.owner.Queue, g.owner.Partition, c.group, delay)
 		return
 	}
-	s.gates.Released(c.tenant, g.owner.Queue, g.owner.Partition, c.group, covered)
+	lease := ""
+	if covered {
+		lease = g.leaseID
+	}
+	s.gates.Released(c.tenant, g.owner.Queue, g.owner.Partition, c.group, lease)
 }
 
 // commit resolves by hash, under the row lock, authoritatively.

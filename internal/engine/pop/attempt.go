@@ -143,7 +143,7 @@ func (s *Server) claim(
 	}
 	returned, err := s.shorten(ctx, l, &claimed)
 	for _, p := range returned {
-		s.gates.Released(l.Tenant, p.Queue, p.Partition, l.Group, false)
+		s.gates.Released(l.Tenant, p.Queue, p.Partition, l.Group, "")
 	}
 	if err != nil {
 		return nil, err

@@ -152,17 +152,19 @@ func (s *Server) shortenEach(ctx context.Context, pops []*fusedPop, owners []int
 	states, partitions := claimed.States, claimed.Partitions
 	for len(states) > 0 {
 		owner, n, took := owners[states[0].Index], 0, 0
-		for ; n < len(states) && owners[states[n].Index] == owner && (states[n].Verdict == pg.CandidateTook) == (states[0].Verdict == pg.CandidateTook); n++ {
+		for ; n < len(states) && owners[states[n].Index] == owner; n++ {
 			if states[n].Verdict == pg.CandidateTook {
 				took++
 			}
 		}
+		// All that is one pop's at once: its answer has one bound and one hold of the room.
 		one := pg.Claim{Partitions: partitions[:took:took], States: slices.Clone(states[:n])}
 		states, partitions = states[n:], partitions[took:]
 		if took > 0 {
 			if _, err := s.shorten(ctx, pops[owner].look, &one); err != nil {
 				pops[owner].err = err
-				continue
+				one.Partitions = nil
+				one.States = slices.DeleteFunc(one.States, func(state pg.CandidateState) bool { return state.Verdict == pg.CandidateTook })
 			}
 		}
 		kept.Partitions, kept.States = append(kept.Partitions, one.Partitions...), append(kept.States, one.States...)

@@ -191,8 +191,63 @@ func TestCommonClaimIsShortenedForEachPop(t *testing.T) {
 			defer result.Release()
 			require.Equal(t, 2, result.Messages())
 			require.False(t, ring.HasReady(), "leased")
-			gates.Released(tenant, "orders", "eu", "billing", true)
+			gates.Released(tenant, "orders", "eu", "billing", result.LeaseID)
 			require.True(t, ring.HasReady(), "the ring knows that two messages were left")
 		})
 	}
+}
+
+// A pop of several partitions has one answer, whatever became of the partitions in between.
+func TestCommonClaimIsShortenedOnceForAPopOfManyPartitions(t *testing.T) {
+	t.Parallel()
+	claim := func(t *testing.T) pg.Claim {
+		two := threeOfTwo(t, pg.PopRequest{Budget: 10})
+		two.States = []pg.CandidateState{
+			{Partition: "eu", Verdict: pg.CandidateTook, Index: 0},
+			{Partition: "asia", Verdict: pg.CandidateEmpty, Index: 1},
+			{Partition: "us", Verdict: pg.CandidateTook, Index: 2},
+		}
+		return two
+	}
+	owners := []int{0, 0, 0}
+	asked := func(server *Server) []*fusedPop {
+		request := quick(3)
+		return []*fusedPop{{look: server.newLook(&request)}}
+	}
+
+	t.Run("AnswerIsBounded", func(t *testing.T) {
+		t.Parallel()
+		server, db, _ := setup(t, Config{MaxAnswerBytes: 5 << 10})
+		pops, claimed := asked(server), claim(t)
+		require.True(t, server.room.enter(&pops[0].look.room, queueKey{tenant, "orders"}))
+		server.shortenEach(t.Context(), pops, owners, &claimed)
+		require.NoError(t, pops[0].err)
+		require.Equal(t, []pg.LeaseCut{{PartitionID: otherPartition, End: -1}}, db.cuts, "both partitions together have 6 KiB")
+		require.Len(t, claimed.Partitions, 1)
+		require.Len(t, claimed.States, 2, "what was given back was not reached")
+	})
+
+	t.Run("RoomIsCounted", func(t *testing.T) {
+		t.Parallel()
+		server, _, _ := setup(t, Config{})
+		pops, claimed := asked(server), claim(t)
+		require.True(t, server.room.enter(&pops[0].look.room, queueKey{tenant, "orders"}))
+		server.shortenEach(t.Context(), pops, owners, &claimed)
+		require.NoError(t, pops[0].err)
+		require.Len(t, claimed.Partitions, 2)
+		want := prefixWithin(claimed.Partitions, 1<<20, 1<<20).needs
+		require.Equal(t, want, server.Stats().InflightBytes)
+	})
+
+	t.Run("NothingStaysLeasedOfAPopThatFails", func(t *testing.T) {
+		t.Parallel()
+		server, db, _ := setup(t, Config{MaxAnswerBytes: 3 << 10})
+		db.failShorten = errors.New("gone")
+		pops, claimed := asked(server), claim(t)
+		server.shortenEach(t.Context(), pops, owners, &claimed)
+		require.ErrorIs(t, pops[0].err, db.failShorten)
+		require.Len(t, db.released, 2)
+		require.Empty(t, claimed.Partitions)
+		require.Len(t, claimed.States, 1)
+	})
 }

@@ -38,7 +38,7 @@ func (s *Server) file(ctx context.Context, l *look, p pg.ClaimedPartition, offse
 	}
 	l.filed++
 	s.counts.filed.Add(1)
-	s.gates.Released(l.Tenant, p.Queue, p.Partition, l.Group, false)
+	s.gates.Released(l.Tenant, p.Queue, p.Partition, l.Group, "")
 }
 
 // filePoison files what a claim found to have been delivered too often, and returns the rest of the claim.
@@ -120,7 +120,7 @@ func (s *Server) unsealAll(ctx context.Context, l *look, result *Result) error {
 		case lacking:
 			missing = fmt.Errorf("%w: %w", ErrKeyMissing, sealed.err)
 			if result.release(ctx, p) {
-				s.gates.Released(l.Tenant, p.Queue, p.Partition, l.Group, false)
+				s.gates.Released(l.Tenant, p.Queue, p.Partition, l.Group, "")
 			}
 		default:
 			s.file(ctx, l, p, sealed.offset, sealed.reason())

@@ -246,11 +246,7 @@ func (s *Server) claimReady(ctx context.Context, l *look, ring *ready.Ring, limi
 		}
 		return nil, err
 	}
-	leases := make([]int, len(l.Candidates))
-	for i := range leases {
-		leases[i] = l.LeaseSeconds
-	}
-	checkIn(&out, claimed, leases, l.AutoAck)
+	checkIn(&out, claimed, func(int) *look { return l })
 	slot.Release() // decoding needs no slot, and giving a lease back takes one of its own
 	if !l.AutoAck {
 		return s.deliver(ctx, l, claimed)
@@ -261,9 +257,9 @@ func (s *Server) claimReady(ctx context.Context, l *look, ring *ready.Ring, limi
 	return s.newResult(l, batches), nil
 }
 
-// checkIn tells the ring what a claim found; leases are the seconds for which each candidate would be held.
-func checkIn(out *ready.CheckOut, claimed pg.Claim, leases []int, autoAck bool) {
-	reached := make([]bool, len(leases))
+// checkIn tells the ring what a claim found; claimer is the pop that each candidate is for.
+func checkIn(out *ready.CheckOut, claimed pg.Claim, claimer func(candidate int) *look) {
+	reached := make([]bool, len(out.Names()))
 	took := 0
 	for _, state := range claimed.States {
 		i := state.Index
@@ -274,10 +270,10 @@ func checkIn(out *ready.CheckOut, claimed pg.Claim, leases []int, autoAck bool) 
 			took++
 			last := segments[len(segments)-1]
 			drained := last.Base+int64(last.StartIndex+last.Take)-1 >= state.LastOffset
-			if autoAck {
+			if l := claimer(i); l.AutoAck {
 				out.Consumed(i, drained)
 			} else {
-				out.Leased(i, time.Duration(leases[i])*time.Second, drained)
+				out.Leased(i, l.Worker, time.Duration(l.LeaseSeconds)*time.Second, drained)
 			}
 		case pg.CandidateDeferred:
 			out.Deferred(i, state.Wait)

@@ -177,7 +177,7 @@ func TestDeliveryIsCheckedIn(t *testing.T) {
 			result.Release()
 			if !c.autoAck {
 				require.False(t, ring.HasReady(), "leased")
-				gates.Released(tenant, "orders", "eu", "billing", c.covered)
+				gates.Released(tenant, "orders", "eu", "billing", map[bool]string{true: result.LeaseID}[c.covered])
 			}
 			require.Equal(t, c.again, ring.HasReady())
 		})

@@ -206,7 +206,7 @@ func (r *Result) Abandon(ctx context.Context) {
 	for i := range r.Partitions {
 		batch := &r.Partitions[i]
 		if r.release(ctx, pg.ClaimedPartition{Queue: batch.Queue, Partition: batch.Partition, PartitionID: batch.PartitionID}) {
-			r.server.gates.Released(r.tenant, batch.Queue, batch.Partition, r.Group, false)
+			r.server.gates.Released(r.tenant, batch.Queue, batch.Partition, r.Group, "")
 		}
 	}
 }

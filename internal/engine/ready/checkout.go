@@ -98,12 +98,12 @@ func (c *CheckOut) checkIn(i int, became outcome, next func(sub *subring, positi
 	}
 }
 
-// Leased reports that this pop leased messages of the i-th partition for the given time. drained says that the batch ends at the
-// partition's head.
-func (c *CheckOut) Leased(i int, lease time.Duration, drained bool) {
+// Leased reports that this pop leased messages of the i-th partition for the given time, under the lease named. drained says that the batch
+// ends at the partition's head.
+func (c *CheckOut) Leased(i int, id string, lease time.Duration, drained bool) {
 	c.checkIn(i, outcomeLeased, func(sub *subring, position uint32, e *entry, moved bool) {
 		if !moved {
-			e.count, e.drained = 0, drained
+			e.count, e.drained, e.lease = 0, drained, leaseHash(id)
 		}
 		sub.time(position, c.ring.soon(lease))
 	})

@@ -230,7 +230,7 @@ func TestDeferral(t *testing.T) {
 		{"reseed of a held partition", Deferral{}, func(l *HotList, r *Ring) {
 			l.mark(testKey, "a", 1, true)
 			c := r.Take(1, 1)
-			c.Leased(0, time.Hour, true)
+			c.Leased(0, "lease", time.Hour, true)
 			c.Return()
 			reseedOf("a")(l, r)
 		}, 0},

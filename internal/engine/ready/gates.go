@@ -93,16 +93,16 @@ func (g *Gates) WakeRemote(tenant uuid.UUID, queue, partition string) {
 	g.open(tenant, queue, partition)
 }
 
-// Released tells that a lease of (partition, group) ended by an acknowledgment or because it was given back. covered says that the
-// whole batch was completed, which no nack, retry or partial ack ever is.
-func (g *Gates) Released(tenant uuid.UUID, queue, partition, group string, covered bool) {
+// Released tells that a lease of (partition, group) ended by an acknowledgment or because it was given back. covered is the lease when its
+// whole batch was completed, which no nack, retry or partial ack ever does, else empty.
+func (g *Gates) Released(tenant uuid.UUID, queue, partition, group, covered string) {
 	if g.hot != nil {
 		g.hot.promote(queueKey{tenant, queue}, partition, group, covered)
 	}
 	g.open(tenant, queue, partition)
 	// What was given back is as good as new to the others. After a covered batch there may be more too, but telling so for every ack
 	// would cost more than their looking again by themselves.
-	if !covered {
+	if covered == "" {
 		g.tellEnd(tenant, queue, partition, group)
 	}
 }
@@ -121,7 +121,7 @@ func (g *Gates) ReleasedRemote(tenant uuid.UUID, queue, partition, group string)
 // the hot list gets with its next claim, and the back-off of long polls have to do.
 func (g *Gates) Postponed(tenant uuid.UUID, queue, partition, group string, delay time.Duration) {
 	if g.hot != nil {
-		g.hot.promote(queueKey{tenant, queue}, partition, group, false)
+		g.hot.promote(queueKey{tenant, queue}, partition, group, "")
 	}
 	if g.postponed.Add(1) > maxPostponed {
 		g.postponed.Add(-1)
@@ -129,7 +129,7 @@ func (g *Gates) Postponed(tenant uuid.UUID, queue, partition, group string, dela
 	}
 	time.AfterFunc(delay, func() {
 		g.postponed.Add(-1)
-		g.Released(tenant, queue, partition, group, false)
+		g.Released(tenant, queue, partition, group, "")
 	})
 }
 

@@ -182,8 +182,8 @@ func (l *HotList) mark(key queueKey, partition string, count int, quiet bool) {
 
 func clampCount(n int) uint32 { return uint32(min(max(n, 0), 1<<31)) } //nolint:gosec // bounded in this line
 
-// promote follows the end of a lease of (partition, group).
-func (l *HotList) promote(key queueKey, partition, group string, covered bool) {
+// promote follows the end of a lease of (partition, group); covered as in [Gates.Released].
+func (l *HotList) promote(key queueKey, partition, group, covered string) {
 	t := l.table(key)
 	if t == nil {
 		return
@@ -211,7 +211,7 @@ func (l *HotList) release(key queueKey, partition, group string) {
 	}
 	index := t.intern(partition)
 	marked := r.mark(index, 0, l.now())
-	if promoted := r.promote(index, false); marked || promoted {
+	if promoted := r.promote(index, ""); marked || promoted {
 		r.crowd.wake()
 	}
 }

@@ -104,15 +104,16 @@ func (r *Ring) reseed(index uint32, now int64) (became bool) {
 	return false
 }
 
-// promote follows the end of a lease. covered says that the whole batch was completed.
-func (r *Ring) promote(index uint32, covered bool) (became bool) {
+// promote follows the end of a lease. covered is that lease when its whole batch was completed, else empty. It may come late: the partition may
+// be leased again by then, and what the newest claim left says nothing about the end of an earlier one.
+func (r *Ring) promote(index uint32, covered string) (became bool) {
 	sub, position := r.locate(index)
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
 	e := sub.at(position)
 	switch e.state {
 	case timed:
-		if covered && e.count == 0 && e.drained {
+		if covered != "" && e.count == 0 && e.drained && e.lease == leaseHash(covered) {
 			e.state = idle
 			return false
 		}

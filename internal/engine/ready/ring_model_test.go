@@ -21,10 +21,14 @@ type lane struct {
 // A claimVerdict is what a claim found when it looked, to be reported later.
 type claimVerdict struct {
 	kind    string // took, leased, empty, missed
+	worker  int
 	wait    time.Duration
 	lease   time.Duration
 	drained bool
 }
+
+// A leaseEnd is an end of a lease of which the list has not heard yet.
+type leaseEnd struct{ name, covered string }
 
 // A ringMachine drives one ring of a plain queue against a small database, with everything that can come between: marks after their commit,
 // check-ins after their snapshot, ends of leases, claims past the list, reseeds.
@@ -34,6 +38,7 @@ type ringMachine struct {
 	clock   int64
 	lanes   map[string]*lane
 	marks   []string // committed, not yet told
+	ends    []leaseEnd
 	out     []CheckOut
 	results [][]claimVerdict
 	workers int
@@ -91,7 +96,7 @@ func (m *ringMachine) claim(l *lane, budget int, lease time.Duration) claimVerdi
 	} else {
 		l.worker, l.batchEnd, l.leaseEnd = m.workers, end, m.clock+int64(lease)
 	}
-	return claimVerdict{kind: "took", lease: lease, drained: drained}
+	return claimVerdict{kind: "took", worker: m.workers, lease: lease, drained: drained}
 }
 
 func (m *ringMachine) take(t *rapid.T) {
@@ -131,7 +136,7 @@ func (m *ringMachine) checkInAt(t *rapid.T, at int) {
 		for i := len(results) - 1; i >= 0; i-- {
 			switch v := results[i]; {
 			case v.kind == "took" && v.lease > 0:
-				c.Leased(i, v.lease, v.drained)
+				c.Leased(i, fmt.Sprint(v.worker), v.lease, v.drained)
 			case v.kind == "took":
 				c.Consumed(i, v.drained)
 			case v.kind == "leased":
@@ -154,12 +159,24 @@ func (m *ringMachine) end(t *rapid.T) {
 	if l.worker == 0 || m.isOut(name) {
 		return
 	}
-	covered := rapid.Bool().Draw(t, "covered")
-	if covered {
+	covered := ""
+	if rapid.Bool().Draw(t, "covered") {
+		covered = fmt.Sprint(l.worker)
 		l.committed = l.batchEnd
 	}
 	l.worker = 0
-	m.list.promote(queueKey{tenant, "q"}, name, "g", covered)
+	m.ends = append(m.ends, leaseEnd{name, covered})
+	if rapid.Bool().Draw(t, "heard at once") {
+		m.hear(t)
+	}
+}
+
+// hear tells the list of the leases that ended, in any order. The partitions may have been claimed again meanwhile.
+func (m *ringMachine) hear(t *rapid.T) {
+	for _, end := range rapid.Permutation(m.ends).Draw(t, "ends") {
+		m.list.promote(queueKey{tenant, "q"}, end.name, "g", end.covered)
+	}
+	m.ends = nil
 }
 
 func (m *ringMachine) isOut(name string) bool {
@@ -263,6 +280,7 @@ func (m *ringMachine) check(t *rapid.T) {
 // settle lets everything under way finish; then no partition with work may be forgotten.
 func (m *ringMachine) settle(t *rapid.T) {
 	m.tell(t)
+	m.hear(t)
 	for len(m.out) > 0 {
 		m.checkInAt(t, 0)
 	}
@@ -293,7 +311,7 @@ func TestRingAgreesWithModel(t *testing.T) {
 		m.beginWalk(t)
 		m.endWalk(t)
 		t.Repeat(map[string]func(*rapid.T){
-			"push": m.push, "tell": m.tell, "take": m.take, "checkIn": m.checkIn, "end": m.end, "claimPast": m.claimPast,
+			"push": m.push, "tell": m.tell, "take": m.take, "checkIn": m.checkIn, "end": m.end, "hear": m.hear, "claimPast": m.claimPast,
 			"pushElsewhere": m.pushElsewhere, "beginWalk": m.beginWalk, "endWalk": m.endWalk, "wait": m.wait, "": m.check,
 		})
 		m.settle(t)
@@ -307,7 +325,7 @@ func TestRingForgetsNothingThatItWasTold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newRingMachine()
 		t.Repeat(map[string]func(*rapid.T){
-			"push": m.push, "tell": m.tell, "take": m.take, "checkIn": m.checkIn, "end": m.end, "claimPast": m.claimPast, "wait": m.wait, "": m.check,
+			"push": m.push, "tell": m.tell, "take": m.take, "checkIn": m.checkIn, "end": m.end, "hear": m.hear, "claimPast": m.claimPast, "wait": m.wait, "": m.check,
 		})
 		m.settle(t)
 	})
@@ -338,12 +356,12 @@ func TestPromoteAfterACoveredBatch(t *testing.T) {
 			ring := list.Ring(tenant, "q", "g")
 			list.mark(key, "a", 1, false)
 			out := ring.Take(1, 100)
-			out.Leased(0, time.Minute, c.drained)
+			out.Leased(0, "lease", time.Minute, c.drained)
 			out.Return()
 			if c.between != nil {
 				c.between(list, ring)
 			}
-			list.promote(key, "a", "g", c.covered)
+			list.promote(key, "a", "g", map[bool]string{true: "lease"}[c.covered])
 			if got := ringNames(ring, 9); !slices.Equal(got, c.want) {
 				t.Fatalf("ready are %v, want %v", got, c.want)
 			}
@@ -409,5 +427,34 @@ func TestCheckInKeepsTheOrder(t *testing.T) {
 	}
 	if got := ringNames(ring, 9); !slices.Equal(got, []string{"d", "e", "b", "c"}) {
 		t.Fatalf("took %v after b and c were given back", got)
+	}
+}
+
+// The end of a lease may be heard after the partition was leased again: it is the end of another batch then.
+func TestALateEndOfALeaseIsNotTheEndOfTheNext(t *testing.T) {
+	t.Parallel()
+	m := newRingMachine()
+	key := queueKey{tenant, "q"}
+	claim := func(lease string) {
+		out := m.ring.Take(1, 100)
+		if got := out.Names(); !slices.Equal(got, []string{"a"}) {
+			t.Fatalf("taken are %v", got)
+		}
+		out.Leased(0, lease, time.Minute, true)
+		out.Return()
+	}
+	m.list.mark(key, "a", 1, false)
+	claim("first")
+	m.clock += int64(revisitMost)
+	claim("second") // the first one is acknowledged in the database, which this broker has not heard yet
+	m.list.promote(key, "a", "g", "first")
+	looked := m.ring.Take(1, 100)
+	for i := range looked.Names() {
+		looked.HeldByOther(i, time.Minute)
+	}
+	looked.Return()
+	m.list.promote(key, "a", "g", "")
+	if got := ringNames(m.ring, 9); !slices.Equal(got, []string{"a"}) {
+		t.Fatalf("the second batch was given back, ready are %v", got)
 	}
 }

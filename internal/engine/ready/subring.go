@@ -30,6 +30,17 @@ type entry struct {
 	state state
 	// drained says that the newest claim delivered everything there was.
 	drained bool
+	// lease is a hash of the lease of the newest claim, to tell its end from that of an earlier one.
+	lease uint16
+}
+
+// leaseHash tells leases apart well enough: when two have the same one, a partition may be forgotten until the next reseed.
+func leaseHash(id string) uint16 {
+	hash := uint32(2166136261)
+	for i := range len(id) {
+		hash = (hash ^ uint32(id[i])) * 16777619
+	}
+	return uint16(hash>>16 ^ hash) //nolint:gosec // both halves are wanted
 }
 
 // never is a time that does not come.

@@ -21,7 +21,7 @@ func TestTraceTellsWhatEveryClaimFound(t *testing.T) {
 		walk.End(true, false)
 		list.mark(testKey, "c", 1, false)
 		taken := ring.Take(3, 10)
-		taken.Leased(0, time.Minute, true)
+		taken.Leased(0, "lease", time.Minute, true)
 		taken.Empty(1)
 		taken.Return()
 		list.forgetQueue(testKey)

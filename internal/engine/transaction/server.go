@@ -221,6 +221,6 @@ func (s *Server) settle(
 	case verdict.RedeliverIn > 0:
 		s.gates.Postponed(tenant, owner.Queue, owner.Partition, m.Group, verdict.RedeliverIn)
 	default:
-		s.gates.Released(tenant, owner.Queue, owner.Partition, m.Group, false)
+		s.gates.Released(tenant, owner.Queue, owner.Partition, m.Group, "")
 	}
 }
