@@ -2,10 +2,12 @@ package push
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"queenmq/internal/engine/admission"
+	"queenmq/internal/pg"
 )
 
 const (
@@ -191,6 +193,7 @@ func (s *shard) complete(f *flush) {
 	s.inFlight = slices.DeleteFunc(s.inFlight, func(other *flush) bool { return other == f })
 	s.usual += (min(time.Since(f.started), mostUsual) - s.usual) / 8
 	for _, w := range f.segments {
+		s.abandonRest(w)
 		g := w.group
 		if !g.inFlight {
 			continue // a bounded queue has several segments in one group
@@ -206,7 +209,37 @@ func (s *shard) complete(f *flush) {
 		for _, r := range w.runs {
 			r.part.finish(r.to - r.from)
 		}
+		if w.abandoned > 0 {
+			w.runs[len(w.runs)-1].part.finish(w.abandoned)
+		}
 		w.free()
+	}
+}
+
+// abandonRest fails what a request has behind the segment w of the same partition when w failed: stored now, it would stand before the
+// messages of w, which are kept on disk or come again. It does not when the fault is in the data of w, which never will be stored.
+func (s *shard) abandonRest(w *work) {
+	if w.failure == nil || errors.Is(w.failure, pg.ErrBadData) {
+		return
+	}
+	last := w.runs[len(w.runs)-1]
+	p, g := last.part, w.group
+	if p.taken == len(p.items) {
+		return
+	}
+	for _, item := range p.items[p.taken:] {
+		v := &p.call.verdicts[item]
+		if v.TransactionID == "" {
+			v.TransactionID = v.MessageID.String()
+		}
+		v.fail(w.failure)
+		s.arrivals.bytes -= itemBytes(&p.call.items[item])
+	}
+	w.abandoned = len(p.items) - p.taken
+	p.taken = len(p.items)
+	g.drop(1)
+	if len(g.waiting) == 0 {
+		s.arrivals.remove(g)
 	}
 }
 

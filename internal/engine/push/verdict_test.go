@@ -471,3 +471,62 @@ func TestSettings_StaleAnswerCostsOnlyTheSeparation(t *testing.T) {
 		require.Equal(t, 2, f.store.settingsReads(), "the verdict's limit made the pusher look again")
 	})
 }
+
+// A request for one partition that takes several segments fails from the first failed one on: what a later segment stored would stand before
+// the messages of the earlier one, which come again or are kept on disk.
+func TestVerdict_NothingOvertakesAFailedSegmentOfItsRequest(t *testing.T) {
+	t.Parallel()
+	const n = 2*MaxSegmentMessages + 500
+	for failing := range 3 {
+		t.Run(fmt.Sprint("segment ", failing), func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, Config{}, func(f *fixture) {
+				f.store.before = func(call int, _ []pg.Segment) error {
+					if call == failing {
+						return fmt.Errorf("store: %w", pg.ErrUnavailable)
+					}
+					return nil
+				}
+			})
+			items := make([]Item, n+1)
+			for i := range items {
+				items[i] = item("p", "", fmt.Sprint(i))
+			}
+			items[n] = item("other", "", "0")
+			verdicts := f.push(t, items...)
+			good := failing * MaxSegmentMessages
+			for i, v := range verdicts[:n] {
+				if i < good {
+					require.Equal(t, StatusQueued, v.Status, i)
+				} else {
+					require.ErrorIs(t, v.Err, pg.ErrUnavailable, i)
+				}
+			}
+			require.Len(t, f.store.stored("orders", "p"), good)
+			require.Equal(t, StatusQueued, f.push(t, item("p", "", "again"))[0].Status, "the partition goes on")
+			require.Equal(t, StatusQueued, f.push(t, item("other", "", "again"))[0].Status)
+			f.stop()
+			require.Zero(t, f.shards[0].arrivals.bytes)
+		})
+	}
+}
+
+// A segment that the database refuses for what is in it never will be stored: the rest of its request is.
+func TestVerdict_BadSegmentFailsAlone(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Config{}, func(f *fixture) {
+		f.store.before = func(call int, _ []pg.Segment) error {
+			if call == 0 {
+				return fmt.Errorf("store: %w", pg.ErrBadData)
+			}
+			return nil
+		}
+	})
+	items := make([]Item, MaxSegmentMessages+1)
+	for i := range items {
+		items[i] = item("p", "", fmt.Sprint(i))
+	}
+	verdicts := f.push(t, items...)
+	require.ErrorIs(t, verdicts[0].Err, pg.ErrBadData)
+	require.Equal(t, StatusQueued, verdicts[MaxSegmentMessages].Status)
+}

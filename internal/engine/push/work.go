@@ -36,6 +36,10 @@ type work struct {
 	sealer Sealer
 	// plain tells that the last pack put a payload in as it is.
 	plain bool
+	// failure is why the segment failed as a whole; nil when it did not.
+	failure error
+	// abandoned is how many items of the last run's part failed with it, see [shard.abandonRest].
+	abandoned int
 }
 
 type workFollower struct{ leader, item ref }
@@ -171,6 +175,7 @@ func (w *work) segment() pg.Segment {
 
 // fail gives every frame that is left the same failure.
 func (w *work) fail(err error) {
+	w.failure = err
 	for _, r := range w.refs {
 		r.verdict().fail(err)
 	}
@@ -191,6 +196,7 @@ func (w *work) settle(err error) {
 		for _, item := range r.part.items[r.from:r.to] {
 			if v := &r.part.call.verdicts[item]; v.Status == "" {
 				v.fail(err)
+				w.failure = err
 			}
 		}
 	}
