@@ -134,6 +134,8 @@ type QueueSettings struct {
 	MaxSize int
 	// DelayedProcessing and WindowBuffer are whole seconds; MinPopWait is milliseconds.
 	DelayedProcessing, WindowBuffer, MinPopWait int
+	// DedupWindow is for how many seconds a transaction id is remembered; 0 is not at all.
+	DedupWindow int
 }
 
 // QueueOptions is a JSON object of queue options as the client sent them.

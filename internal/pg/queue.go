@@ -47,9 +47,9 @@ func (db *DB) QueueSettings(ctx context.Context, tenant uuid.UUID, queue string)
 	err := db.run(ctx, "read queue settings", repeatConflicts, func(ctx context.Context, conn *pgx.Conn) error {
 		var id pgtype.UUID
 		err := conn.QueryRow(ctx, `SELECT id, COALESCE(lease_time, 60), COALESCE(encryption_enabled, false), COALESCE(max_queue_size, 0),
-       COALESCE(delayed_processing, 0), COALESCE(window_buffer, 0), COALESCE(min_pop_wait_time, 0)
+       COALESCE(delayed_processing, 0), COALESCE(window_buffer, 0), COALESCE(min_pop_wait_time, 0), dedup_window_seconds
 FROM queen.queues WHERE tenant_id = $1::uuid AND name = $2::text`, uuidArgument(tenant), queue).
-			Scan(&id, &settings.LeaseSeconds, &settings.EncryptionEnabled, &settings.MaxSize, &settings.DelayedProcessing, &settings.WindowBuffer, &settings.MinPopWait)
+			Scan(&id, &settings.LeaseSeconds, &settings.EncryptionEnabled, &settings.MaxSize, &settings.DelayedProcessing, &settings.WindowBuffer, &settings.MinPopWait, &settings.DedupWindow)
 		settings.ID, found = id.Bytes, err == nil
 		return absentIsNil(err)
 	})

@@ -75,7 +75,7 @@ func TestConfigure(t *testing.T) {
 	require.True(t, found)
 	require.NotEqual(t, uuid.Nil, settings.ID)
 	settings.ID = uuid.Nil
-	require.Equal(t, pg.QueueSettings{LeaseSeconds: 90, EncryptionEnabled: true, MaxSize: 7, DelayedProcessing: 1, WindowBuffer: 2, MinPopWait: 3}, settings)
+	require.Equal(t, pg.QueueSettings{LeaseSeconds: 90, EncryptionEnabled: true, MaxSize: 7, DelayedProcessing: 1, WindowBuffer: 2, MinPopWait: 3, DedupWindow: 3600}, settings)
 	_, found, err = db.QueueSettings(t.Context(), uuid.New(), "orders")
 	require.NoError(t, err)
 	require.False(t, found)

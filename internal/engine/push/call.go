@@ -44,7 +44,10 @@ func itemBytes(it *Item) int { return len(it.Payload) + len(it.TransactionID) + 
 
 // newCall groups the items of r by partition and drops repeats of a transaction id: the first one leads. Two ids with one
 // 128-bit hash count as the same id here as they do in the database.
-func newCall(r Request) *call {
+func newCall(r Request) *call { return newCallWithRepeats(r, nil) }
+
+// newCallWithRepeats is newCall for items of which those of some queues keep their repeats; nil is none.
+func newCallWithRepeats(r Request, repeats func(queue string) bool) *call {
 	n := len(r.Items)
 	c := &call{
 		tenant: r.Tenant, producerSub: r.ProducerSub, items: r.Items,
@@ -81,7 +84,7 @@ func newCall(r Request) *call {
 		if it.TransactionID != "" {
 			c.verdicts[i].TransactionID = it.TransactionID
 			c.hashes[i] = segment.Hash(it.TransactionID)
-			if n > 1 {
+			if n > 1 && (repeats == nil || !repeats(it.Queue)) {
 				if leader == nil {
 					leader = make(map[id]int32, n)
 				}

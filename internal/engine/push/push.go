@@ -341,9 +341,8 @@ func (p *Pusher) Encrypts(ctx context.Context, tenant uuid.UUID, queue string) (
 	return p.settings.encrypts(tenant, queue), nil
 }
 
-// LastKnown reports whether the queue demanded encrypted payloads when its settings were last read, and whether they ever were. It asks
-// nobody.
-func (p *Pusher) LastKnown(tenant uuid.UUID, queue string) (encrypted, known bool) {
+// LastKnown returns what the settings of the queue were when they were last read. It asks nobody.
+func (p *Pusher) LastKnown(tenant uuid.UUID, queue string) Options {
 	return p.settings.lastKnown(tenant, queue)
 }
 

@@ -34,15 +34,20 @@ func (p *Pusher) Replay(ctx context.Context, messages []Accepted) ([]Verdict, er
 	defer slot.Release()
 	defer f.originals.release()
 
-	calls, works := gather(messages)
+	// A failure keeps the last answer; the database has the last word.
+	for i := range messages {
+		if i > 0 && messages[i].Tenant == messages[i-1].Tenant && messages[i].Queue == messages[i-1].Queue {
+			continue
+		}
+		if _, err := p.settings.bounded(ctx, messages[i].Tenant, messages[i].Queue); err != nil {
+			return nil, err
+		}
+	}
+	calls, works := gather(messages, func(tenant uuid.UUID, queue string) bool { return p.settings.lastKnown(tenant, queue).Repeats })
 	f.segments = works
 	var live []*work
 	for _, w := range works {
 		w.prepare()
-		// A failure keeps the last answer; the database has the last word.
-		if _, err := p.settings.bounded(ctx, w.tenant, w.queue); err != nil {
-			return nil, err
-		}
 		if p.settings.encrypts(w.tenant, w.queue) && !f.seal(w) {
 			continue
 		}
@@ -62,8 +67,9 @@ func (p *Pusher) Replay(ctx context.Context, messages []Accepted) ([]Verdict, er
 	return verdicts, nil
 }
 
-// gather makes one segment per partition, in order of first appearance. Messages of one producer that follow each other share a call.
-func gather(messages []Accepted) (calls []*call, works []*work) {
+// gather makes one segment per partition, in order of first appearance. Messages of one producer that follow each other share a call. An id
+// that comes again is left out, unless the queue takes repeats: they were accepted one after the other.
+func gather(messages []Accepted, repeats func(tenant uuid.UUID, queue string) bool) (calls []*call, works []*work) {
 	type place struct {
 		tenant           uuid.UUID
 		queue, partition string
@@ -78,7 +84,7 @@ func gather(messages []Accepted) (calls []*call, works []*work) {
 		for i := range n {
 			r.Items[i] = messages[i].Item
 		}
-		c := newCall(r)
+		c := newCallWithRepeats(r, func(queue string) bool { return repeats(r.Tenant, queue) })
 		c.sealed = make([]bool, n)
 		for i := range n {
 			c.sealed[i], c.verdicts[i].MessageID = messages[i].Sealed, messages[i].ID
@@ -88,6 +94,7 @@ func gather(messages []Accepted) (calls []*call, works []*work) {
 			w := byPlace[at]
 			if w == nil {
 				w = newWork(nil, p)
+				w.repeats = repeats(c.tenant, p.queue)
 				byPlace[at] = w
 				works = append(works, w)
 			}

@@ -91,3 +91,31 @@ func canceled(t *testing.T) context.Context {
 	cancel()
 	return ctx
 }
+
+// What was accepted one after the other stays two messages where the queue does not de-duplicate, and is one message where it does.
+func TestReplayKeepsRepeatsOnlyWithoutDeduplication(t *testing.T) {
+	t.Parallel()
+	database := testdb.New(t)
+	db, err := pg.Open(t.Context(), pg.Options{ConnString: database.ConnString(), MaxConns: 4})
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+	_, err = database.Pool(t).Exec(t.Context(), `SELECT queen.configure_queue_v1('free', '{"dedupWindowSeconds":0}'::jsonb)`)
+	require.NoError(t, err)
+	p := New(Config{}, db, admission.New(admission.Config{}), nil)
+	for _, queue := range []string{"free", "strict"} {
+		verdicts, err := p.Replay(t.Context(), []Accepted{
+			accepted(pg.DefaultTenant, "", queue, "p", "x", "1"),
+			accepted(pg.DefaultTenant, "", queue, "p", "x", "2"),
+			accepted(pg.DefaultTenant, "bob", queue, "p", "x", "3"), // another call of the same segment
+		})
+		require.NoError(t, err)
+		_, text := stored(t, database, queue, "p")
+		if queue == "free" {
+			require.Equal(t, []Status{StatusQueued, StatusQueued, StatusQueued}, statuses(verdicts))
+			require.Equal(t, []string{"x  false 1", "x  false 2", "x bob false 3"}, text)
+		} else {
+			require.Equal(t, []Status{StatusQueued, StatusDuplicate, StatusDuplicate}, statuses(verdicts))
+			require.Equal(t, []string{"x  false 1"}, text)
+		}
+	}
+}

@@ -40,6 +40,7 @@ type queueKey struct {
 type queueEntry struct {
 	bounded    bool
 	encrypted  bool
+	repeats    bool // de-duplication is off
 	known      bool // the settings were read at least once
 	refreshAt  time.Time
 	validUntil time.Time
@@ -95,6 +96,7 @@ func (s *settingsCache) load(ctx context.Context, k queueKey, e *queueEntry) {
 	} else {
 		e.bounded = found && settings.MaxSize > 0
 		e.encrypted = found && settings.EncryptionEnabled
+		e.repeats = found && settings.DedupWindow <= 0
 		e.known = true
 		e.refreshAt, e.validUntil = now.Add(settingsRefresh), now.Add(settingsAge)
 	}
@@ -110,12 +112,25 @@ func (s *settingsCache) encrypts(tenant uuid.UUID, queue string) bool {
 	return e != nil && e.encrypted
 }
 
-// lastKnown is encrypts, and whether the settings were ever read.
-func (s *settingsCache) lastKnown(tenant uuid.UUID, queue string) (encrypted, known bool) {
+// Options are what the pusher knows of a queue without asking anybody.
+type Options struct {
+	// Known says that the settings were read at least once. The rest is zero otherwise.
+	Known bool
+	// Encrypted demands encrypted payloads.
+	Encrypted bool
+	// Repeats says that de-duplication is off: a transaction id that comes again is another message.
+	Repeats bool
+}
+
+// lastKnown is what the last read said.
+func (s *settingsCache) lastKnown(tenant uuid.UUID, queue string) Options {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entries[queueKey{tenant, queue}]
-	return e != nil && e.encrypted, e != nil && e.known
+	if e == nil {
+		return Options{}
+	}
+	return Options{Known: e.known, Encrypted: e.encrypted, Repeats: e.repeats}
 }
 
 func (s *settingsCache) forget(tenant uuid.UUID, queue string) {

@@ -37,6 +37,7 @@ type memoryStore struct {
 	parts        map[groupKey]*memoryPartition
 	limits       map[string]int
 	encrypted    map[string]bool
+	repeats      map[string]bool // queues without de-duplication
 	settingsRead int
 	segmentRead  int
 }
@@ -111,7 +112,7 @@ func (s *memoryStore) store(segments []pg.Segment) ([]pg.PushVerdict, error) {
 		p := s.partitionLocked(g)
 		verdicts[i] = pg.PushVerdict{Status: pg.PushQueued, PartitionID: p.id, Window: time.Hour}
 		for f := range g.Count {
-			if off, dup := p.offsets[[16]byte(g.Hashes[f*16:])]; dup {
+			if off, dup := p.offsets[[16]byte(g.Hashes[f*16:])]; dup && !s.repeats[g.Queue] {
 				if off <= g.Verified && g.VerifiedPartition == p.id {
 					return nil, fmt.Errorf("%w: the verifier vouched up to %d for an id stored at %d", errClaim, g.Verified, off)
 				}
@@ -209,7 +210,11 @@ func (s *memoryStore) QueueSettings(_ context.Context, _ uuid.UUID, queue string
 		return pg.QueueSettings{}, false, s.settingsError
 	}
 	limit, found := s.limits[queue]
-	return pg.QueueSettings{MaxSize: limit, EncryptionEnabled: s.encrypted[queue]}, found || s.encrypted[queue], nil
+	settings := pg.QueueSettings{MaxSize: limit, EncryptionEnabled: s.encrypted[queue], DedupWindow: 3600}
+	if s.repeats[queue] {
+		settings.DedupWindow = 0
+	}
+	return settings, found || s.encrypted[queue] || s.repeats[queue], nil
 }
 
 // stored returns the messages of a partition in offset order.

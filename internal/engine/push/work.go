@@ -36,6 +36,8 @@ type work struct {
 	sealer Sealer
 	// plain tells that the last pack put a payload in as it is.
 	plain bool
+	// repeats keeps ids that come again: the queue does not de-duplicate and they were accepted one after the other.
+	repeats bool
 	// failure is why the segment failed as a whole; nil when it did not.
 	failure error
 	// abandoned is how many items of the last run's part failed with it, see [shard.abandonRest].
@@ -75,7 +77,7 @@ func (w *work) free() {
 // prepare lists the frames and takes out ids that several requests of this segment brought: the first one leads. Repeats
 // inside a request were taken out before.
 func (w *work) prepare() {
-	fused := len(w.runs) > 1 // each run is another request
+	fused := len(w.runs) > 1 && !w.repeats // each run is another request
 	if fused && w.seen == nil {
 		w.seen = make(map[[segment.HashBytes]byte]int32)
 	}

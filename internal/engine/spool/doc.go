@@ -9,6 +9,11 @@
 // de-duplication window of the queue: a crash between storing a file and deleting it repeats the whole file. Outside the window, or
 // with de-duplication off, such a repeat stores messages twice.
 //
+// A push that repeats a transaction id which waits, in its queue and partition, is answered "buffered" with the message id of the one that
+// waits, also after a restart, and is not kept again. The ids are in memory, 262,144 to 524,288 of the newest (up to 50 MB): a repeat of an
+// older one is kept again, with another id, and dropped when it comes to be stored. Queues without de-duplication keep every push; of queues
+// whose settings nobody has read yet a repeat is kept again under the same id, and the database decides.
+//
 // # Files
 //
 // A directory belongs to one broker at a time, by a lock on its file "lock". Records are appended to one open file, named

@@ -221,9 +221,13 @@ func isRefused(err error) bool {
 
 // settled takes a record out of the account.
 func (s *Spool) settled(f found) {
+	at := keyOf(&f.message)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leaveLocked(keyOf(&f.message), 1)
+	if hasOwnID(&f.message) {
+		s.ids.remove(s.ids.key(at, f.message.TransactionID))
+	}
+	s.leaveLocked(at, 1)
 	s.settleQuietLocked()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,12 +20,15 @@ const (
 	// holdPending is how many records may wait for a push to do that. With more the wait would be in vain, and without it a partition that
 	// is always pushed to would never leave the disk.
 	holdPending = 20_000
+	// scanTime is how long a push with transaction ids of its own waits until the files of an earlier run are counted, so that it is known
+	// which ids wait. Reading a gigabyte takes a few seconds.
+	scanTime = 5 * time.Second
 )
 
 // Next is where pushes go when nothing keeps them; *push.Pusher is one.
 type Next interface {
 	Push(ctx context.Context, r push.Request) ([]push.Verdict, error)
-	LastKnown(tenant uuid.UUID, queue string) (encrypted, known bool)
+	LastKnown(tenant uuid.UUID, queue string) push.Options
 }
 
 // A Pusher stores pushes through Next and keeps on disk what cannot be stored now. Its methods are safe for concurrent use.
@@ -55,6 +59,7 @@ func (p *Pusher) Push(ctx context.Context, r push.Request) ([]push.Verdict, erro
 
 // pushBehind keeps what must not reach the database now, or not before what waits on the disk, and stores the rest.
 func (p *Pusher) pushBehind(ctx context.Context, r push.Request) ([]push.Verdict, error) {
+	p.awaitScan(ctx, r)
 	paused := p.paused()
 	if !paused {
 		p.hold(ctx, r)
@@ -78,6 +83,26 @@ func (p *Pusher) pushBehind(ctx context.Context, r push.Request) ([]push.Verdict
 	}
 	p.rescue(r, verdicts, direct)
 	return verdicts, nil
+}
+
+// awaitScan waits until it is known which transaction ids wait on the disk, if that matters to the request.
+func (p *Pusher) awaitScan(ctx context.Context, r push.Request) {
+	if !slices.ContainsFunc(r.Items, func(it push.Item) bool { return it.TransactionID != "" }) {
+		return
+	}
+	select {
+	case <-p.spool.scanned:
+		return
+	default:
+	}
+	deadline := time.NewTimer(scanTime)
+	defer deadline.Stop()
+	select {
+	case <-p.spool.scanned:
+	case <-p.spool.stopped:
+	case <-deadline.C:
+	case <-ctx.Done():
+	}
 }
 
 // hold waits a moment for what waits of the request's partitions while it is being stored.
@@ -179,62 +204,147 @@ func isPassing(err error) bool {
 	return false
 }
 
-// keep writes items, which are in the account, to the disk and gives them their verdicts. Repeats of a transaction id in one partition are
-// not written: the first one leads.
+// A keeping is one call of keep under way. Items are named by their place in the request.
+type keeping struct {
+	request  push.Request
+	verdicts []push.Verdict
+	items    []int
+	out      []laneKey   // of items that are not written after all
+	repeats  map[int]int // items by the earlier item of the request with their transaction id
+	// kept are items whose transaction id waits already, through another push.
+	kept     map[int]keptID
+	messages []push.Accepted
+	written  []int // the item of each message
+	keys     []idKey
+	write    *writing
+}
+
+// keep writes items, which are in the account, to the disk and gives them their verdicts. A transaction id that comes again is not written:
+// the first one leads, in the request and among what waits.
 func (p *Pusher) keep(r push.Request, verdicts []push.Verdict, items []int) {
 	if len(items) == 0 {
 		return
 	}
-	type id struct{ queue, partition, transaction string }
-	leaders := make(map[id]int, len(items))
-	followers := make(map[int]int)
-	messages := make([]push.Accepted, 0, len(items))
-	written := make([]int, 0, len(items))
-	out := make([]laneKey, 0) // of items that are not written
-	leave := func(i int) { out = append(out, laneKey{r.Tenant, r.Items[i].Queue, r.Items[i].Partition}) }
-	for _, i := range items {
-		it, v := &r.Items[i], &verdicts[i]
-		if it.TransactionID != "" {
-			at := id{it.Queue, it.Partition, it.TransactionID}
-			if leader, repeated := leaders[at]; repeated {
-				followers[i] = leader
-				leave(i)
-				continue
-			}
-			leaders[at] = i
-		}
-		m, err := p.accept(r, it, v.MessageID)
-		if err != nil {
-			*v = push.Verdict{Status: push.StatusFailed, MessageID: v.MessageID, TransactionID: it.TransactionID, Err: err}
-			leave(i)
-			continue
-		}
-		*v = push.Verdict{Status: push.StatusBuffered, MessageID: m.ID, TransactionID: m.TransactionID}
-		messages, written = append(messages, m), append(written, i)
+	k := &keeping{request: r, verdicts: verdicts, items: items, repeats: map[int]int{}, kept: map[int]keptID{}, write: &writing{done: make(chan struct{})}}
+	p.collect(k)
+	p.lookUp(k)
+	if len(k.messages) > 0 {
+		k.write.err = p.spool.append(k.messages)
 	}
-	if len(messages) > 0 {
-		if err := p.spool.append(messages); err != nil {
-			for _, i := range written {
-				verdicts[i].Status, verdicts[i].Err = push.StatusFailed, err
-				leave(i)
-			}
+	for _, i := range k.written {
+		if k.write.err != nil {
+			k.verdicts[i].Status, k.verdicts[i].Err = push.StatusFailed, k.write.err
+			k.leave(i)
 		}
 	}
-	for i, leader := range followers {
+	p.close(k)
+	for i, id := range k.kept {
+		k.follow(i, id)
+	}
+	for i, leader := range k.repeats {
 		verdicts[i] = verdicts[leader]
 		verdicts[i].TransactionID = r.Items[i].TransactionID
 		if verdicts[leader].Status == push.StatusBuffered {
 			verdicts[i].Status = push.StatusDuplicate
 		}
 	}
+	p.spool.kick()
+}
+
+func (k *keeping) at(i int) laneKey {
+	return laneKey{k.request.Tenant, k.request.Items[i].Queue, k.request.Items[i].Partition}
+}
+
+func (k *keeping) leave(i int) { k.out = append(k.out, k.at(i)) }
+
+// collect makes the messages of the items.
+func (p *Pusher) collect(k *keeping) {
+	type id struct{ queue, partition, transaction string }
+	leaders := make(map[id]int, len(k.items))
+	for _, i := range k.items {
+		it, v := &k.request.Items[i], &k.verdicts[i]
+		if it.TransactionID != "" {
+			at := id{it.Queue, it.Partition, it.TransactionID}
+			if leader, repeated := leaders[at]; repeated {
+				k.repeats[i] = leader
+				k.leave(i)
+				continue
+			}
+			leaders[at] = i
+		}
+		m, err := p.accept(k.request, it, v.MessageID)
+		if err != nil {
+			*v = push.Verdict{Status: push.StatusFailed, MessageID: v.MessageID, TransactionID: it.TransactionID, Err: err}
+			k.leave(i)
+			continue
+		}
+		*v = push.Verdict{Status: push.StatusBuffered, MessageID: m.ID, TransactionID: m.TransactionID}
+		k.messages, k.written = append(k.messages, m), append(k.written, i)
+	}
+}
+
+// lookUp takes out of the messages what waits already, and makes the rest known, so that a repeat meanwhile waits for this write.
+func (p *Pusher) lookUp(k *keeping) {
+	s := p.spool
+	keys := make([]idKey, len(k.messages))
+	options := make([]push.Options, len(k.messages))
+	for n := range k.messages {
+		if hasOwnID(&k.messages[n]) {
+			keys[n] = s.ids.key(keyOf(&k.messages[n]), k.messages[n].TransactionID)
+			options[n] = p.next.LastKnown(k.request.Tenant, k.messages[n].Queue)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left := 0
+	for n := range k.messages {
+		m, i := &k.messages[n], k.written[n]
+		if hasOwnID(m) && !options[n].Repeats {
+			id, waits := s.ids.get(keys[n])
+			switch {
+			case !waits:
+				s.ids.put(keys[n], keptID{m.ID, k.write})
+				k.keys = append(k.keys, keys[n])
+			case options[n].Known:
+				k.kept[i] = id
+				k.leave(i)
+				continue
+			default:
+				// The queue may take repeats: the database decides when it comes to that, and the id is the same either way.
+				m.ID, k.verdicts[i].MessageID = id.message, id.message
+			}
+		}
+		k.messages[left], k.written[left] = *m, i
+		left++
+	}
+	clear(k.messages[left:])
+	k.messages, k.written = k.messages[:left], k.written[:left]
+}
+
+// close makes the outcome of the write known and puts the account right.
+func (p *Pusher) close(k *keeping) {
 	s := p.spool
 	s.mu.Lock()
-	for _, key := range out {
+	defer s.mu.Unlock()
+	s.ids.written(k.keys, k.write)
+	close(k.write.done)
+	for _, key := range k.out {
 		s.leaveLocked(key, 1)
 	}
 	s.settleQuietLocked()
-	s.mu.Unlock()
-	s.kick()
+}
+
+// follow answers for a transaction id that waits: once it is on the disk.
+func (k *keeping) follow(i int, id keptID) {
+	v := &k.verdicts[i]
+	v.Status, v.MessageID = push.StatusBuffered, id.message
+	if id.write == nil {
+		return
+	}
+	<-id.write.done
+	if id.write.err != nil {
+		v.Status, v.Err = push.StatusFailed, id.write.err
+	}
 }
 
 // accept makes the message of an item, with its id where it has one already.
@@ -252,11 +362,11 @@ func (p *Pusher) accept(r push.Request, it *push.Item, messageID uuid.UUID) (pus
 	if len(m.Payload) == 0 {
 		m.Payload = []byte("null")
 	}
-	encrypted, known := p.next.LastKnown(r.Tenant, it.Queue)
+	options := p.next.LastKnown(r.Tenant, it.Queue)
 	switch {
-	case p.sealer != nil && (encrypted || !known):
+	case p.sealer != nil && (options.Encrypted || !options.Known):
 		m.Payload, m.Sealed = p.sealer.Seal(m.Payload), true
-	case encrypted:
+	case options.Encrypted:
 		return push.Accepted{}, push.ErrEncryptionRequired
 	}
 	return m, nil

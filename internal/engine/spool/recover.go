@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/google/uuid"
 )
 
 // recover completes and counts the files of an earlier run, oldest first. Until it is done every push is buffered: nobody knows yet which
@@ -87,9 +89,17 @@ func (s *Spool) count(base string) (file, error) {
 		return file{}, err
 	}
 	records := make(map[laneKey]int)
+	type known struct {
+		key     idKey
+		message uuid.UUID
+	}
+	var ids []known
 	_, _ = scan(data, true, func(f found) error { // the visitor does not fail
 		if f.fault == nil {
 			records[keyOf(&f.message)]++
+			if hasOwnID(&f.message) {
+				ids = append(ids, known{s.ids.key(keyOf(&f.message), f.message.TransactionID), f.message.ID})
+			}
 		}
 		return nil
 	})
@@ -97,6 +107,13 @@ func (s *Spool) count(base string) (file, error) {
 	defer s.mu.Unlock()
 	for key, n := range records {
 		s.enterLocked(key, n)
+	}
+	seen := make(map[idKey]struct{}, len(ids))
+	for _, id := range ids { // of several records the first is the one that will be stored
+		if _, again := seen[id.key]; !again {
+			seen[id.key] = struct{}{}
+			s.ids.put(id.key, keptID{message: id.message})
+		}
 	}
 	s.bytes += int64(len(data))
 	return file{base, int64(len(data))}, nil

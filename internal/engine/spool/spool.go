@@ -117,6 +117,7 @@ type Spool struct {
 	mu       sync.Mutex
 	trouble  chan struct{} // closed while the database does not answer
 	lanes    map[laneKey]*lane
+	ids      *idIndex
 	pending  int64 // records, those being written included
 	bytes    int64 // of the files, and of what is being written
 	failed   int64 // records set aside, of this and earlier runs
@@ -144,7 +145,7 @@ func Open(cfg Config) (*Spool, error) {
 	}
 	s := &Spool{
 		cfg: cfg, dir: dir, create: createFile, requests: make(chan *batch, 256), rotate: make(chan chan struct{}), scanned: make(chan struct{}),
-		stopped: make(chan struct{}), work: make(chan struct{}, 1), trouble: make(chan struct{}), lanes: make(map[laneKey]*lane),
+		stopped: make(chan struct{}), work: make(chan struct{}, 1), trouble: make(chan struct{}), lanes: make(map[laneKey]*lane), ids: newIDIndex(),
 	}
 	s.healthy.Store(true)
 	for _, suffix := range []string{openSuffix, completeSuffix} {
@@ -276,6 +277,9 @@ func (s *Spool) leaveLocked(key laneKey, n int) {
 }
 
 func keyOf(m *push.Accepted) laneKey { return laneKey{m.Tenant, m.Queue, m.Partition} }
+
+// hasOwnID says that the client gave the message its transaction id, so that it may come again.
+func hasOwnID(m *push.Accepted) bool { return m.TransactionID != m.ID.String() }
 
 // A batch is what one call appends: all or nothing.
 type batch struct {

@@ -55,7 +55,7 @@ func (d *database) store(tenant uuid.UUID, it *push.Item, id uuid.UUID) push.Ver
 		v.Status, v.Err = push.StatusFailed, d.err
 	case d.refuse[string(it.Payload)] != nil:
 		v.Status, v.Err = push.StatusFailed, d.refuse[string(it.Payload)]
-	case d.seen[key]:
+	case d.seen[key] && !strings.HasPrefix(it.Queue, "free"):
 		v.Status = push.StatusDuplicate
 	default:
 		v.Status = push.StatusQueued
@@ -90,8 +90,10 @@ func (d *database) Replay(_ context.Context, messages []push.Accepted) ([]push.V
 	return verdicts, nil
 }
 
-func (d *database) LastKnown(_ uuid.UUID, queue string) (encrypted, known bool) {
-	return strings.HasPrefix(queue, "secret"), !strings.HasPrefix(queue, "unknown")
+func (d *database) LastKnown(_ uuid.UUID, queue string) push.Options {
+	return push.Options{
+		Encrypted: strings.HasPrefix(queue, "secret"), Known: !strings.HasPrefix(queue, "unknown"), Repeats: strings.HasPrefix(queue, "free"),
+	}
 }
 
 func (d *database) lane(name string) []string {
