@@ -32,7 +32,7 @@ func consolePages(queue string) [][]read {
 	overview := []read{
 		{path: "/api/v1/resources/overview"},
 		{path: "/api/v1/analytics/worker-metrics"},
-		{path: "/api/v1/consumer-groups", beats: 2},
+		{path: "/api/v1/resources/consumer-groups?behind=true&sort=-age&limit=100", beats: 2},
 		{path: "/readyz"},
 		{path: "/api/v1/leases?abandoned=true&limit=1", beats: 2},
 		{path: "/api/v1/resources/capacity", beats: 2},
@@ -44,12 +44,12 @@ func consolePages(queue string) [][]read {
 	}
 	return [][]read{
 		overview, overview, overview,
-		{{path: "/api/v1/resources/queues?stats=cached"}, {path: "/api/v1/status/queues?limit=1000", beats: 2}, {path: "/api/v1/analytics/queue-ops", beats: 4}},
+		{{path: "/api/v1/resources/queues?sort=name&limit=100"}, {path: "/api/v1/resources/namespaces", beats: 4}, {path: "/api/v1/resources/tasks", beats: 4}, {path: "/api/v1/analytics/queue-ops", beats: 4}},
 		{{path: "/api/v1/resources/queues?queue=" + queue}, {path: "/api/v1/analytics/queue-ops?queue=" + queue}, {path: "/api/v1/dlq/count?queue=" + queue, beats: 2}},
-		{{path: "/api/v1/resources/queues?queue=" + queue}, {path: "/api/v1/resources/queues/" + queue + "/partitions?sort=name&limit=500"}, {path: "/api/v1/leases?queue=" + queue + "&limit=1000"}, {path: "/api/v1/leases?queue=" + queue + "&abandoned=true&limit=1000"}},
+		{{path: "/api/v1/resources/queues?queue=" + queue}, {path: "/api/v1/resources/queues/" + queue + "/partitions?sort=depth&leases=true&limit=500"}, {path: "/api/v1/resources/queues/" + queue + "/options", beats: 4}},
 		{{path: "/api/v1/messages?queue=" + queue + "&limit=100"}},
 		{{path: "/api/v1/dlq/shapes?limit=50"}, {path: "/api/v1/dlq/count"}, {path: "/api/v1/dlq?limit=100"}},
-		{{path: "/api/v1/consumer-groups"}},
+		{{path: "/api/v1/resources/consumer-groups?sort=-age&limit=100"}},
 		{{path: "/readyz"}, {path: "/api/v1/system/brokers"}, {path: "/api/v1/system/maintenance", fresh: true}, {path: "/api/v1/status/buffers"}},
 	}
 }

@@ -73,6 +73,13 @@ func TestManagementPlans(t *testing.T) {
 		{"QueueOfABigQueue", 40000, false, `SELECT queen.get_queue_v2('big')`, nil},
 		// Everybody's: bounded by the sizes of the tables, plus a few steps for each of the thousand that lag.
 		{"Groups", 20000, false, `SELECT queen.get_consumer_groups_v4()`, nil},
+		{"GroupsPageByName", 20000, false, `SELECT queen.group_list_v1('{"sort":"name"}')`, nil},
+		{"GroupsPageByAge", 20000, false, `SELECT queen.group_list_v1('{"sort":"-age","behind":true}')`, nil},
+		{"GroupsOfASmallQueue", 300, false, `SELECT queen.group_list_v1('{"queue":"q77"}')`, nil},
+		{"PartitionsOfAGroup", 20000, false, `SELECT queen.group_partition_list_v1('g', '{"sort":"-age"}')`, nil},
+		{"PartitionsOfAGroupInASmallQueue", 300, false, `SELECT queen.group_partition_list_v1('g', '{"queue":"q77"}')`, nil},
+		{"QueuePage", 1200, false, `SELECT queen.queue_page_v1('{"sort":"-pending"}')`, nil},
+		{"PartitionsByNameWithLeases", 6000, true, `SELECT queen.log_partition_list_v1('big', '{"leases":true}')`, nil},
 		{"Lagging", 60000, false, `SELECT queen.get_lagging_partitions_v1(0)`, nil},
 		{"CachedQueueList", 1200, false, `SELECT queen.log_queue_list_v1('{"cached":true}')`, nil},
 		{"Status", 1200, false, `SELECT queen.get_status_queues_v2()`, nil},

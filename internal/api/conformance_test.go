@@ -44,6 +44,22 @@ func (l *lived) list(path string) []any {
 	return read[[]any](l.t, answer, 200)
 }
 
+// pages reads a list by its cursors to the end, which has so many rows.
+func (l *lived) pages(path, member string, rows int) {
+	l.t.Helper()
+	got := 0
+	for cursor := ""; ; {
+		page := l.do("GET", path+"&cursor="+url.QueryEscape(cursor), "", 200)
+		got += len(page[member].([]any))
+		next, more := page["nextCursor"].(string)
+		if !more {
+			require.Equal(l.t, rows, got, path)
+			return
+		}
+		cursor = next
+	}
+}
+
 const pipelineID = "0199b0c4-7be2-4c04-a1d9-5e2c8f0b6731"
 
 func newLived(t *testing.T) *lived {
@@ -117,6 +133,14 @@ func TestEveryAnswerLooksAsDescribed(t *testing.T) {
 
 	require.Len(t, l.list("/api/v1/consumer-groups"), 5, "four groups and the queue mode")
 	l.list("/api/v1/consumer-groups/lagging?minLagSeconds=0")
+	l.pages("/api/v1/resources/consumer-groups?limit=2&sort=-age", "groups", 5)
+	l.pages("/api/v1/resources/consumer-groups/billing/partitions?queue=shop.orders&sort=-lag&limit=1", "partitions", 1)
+	l.do("GET", "/api/v1/resources/consumer-groups/nobody/partitions", "", 200)
+	l.pages("/api/v1/resources/queues?sort=-pending&limit=1", "queues", 3)
+	for _, address := range []string{"consumer-groups?", "consumer-groups/billing/partitions?", "queues?", "queues?sort=name&"} {
+		l.do("GET", "/api/v1/resources/"+address+"cursor=nonsense", "", 400)
+		l.do("GET", "/api/v1/resources/"+address+"sort=weight", "", 400)
+	}
 	require.Contains(t, l.do("GET", "/api/v1/consumer-groups/billing", "", 200), "shop.orders")
 	require.Empty(t, l.do("GET", "/api/v1/consumer-groups/nobody", "", 200))
 
@@ -145,6 +169,8 @@ func TestEveryAnswerLooksAsDescribed(t *testing.T) {
 	require.Len(t, l.do("GET", "/api/v1/traces/"+l.partition+"/m1", "", 200)["traces"], 1)
 	require.EqualValues(t, 1, l.do("GET", "/api/v1/traces/by-name/order-1", "", 200)["total"])
 	require.EqualValues(t, 1, l.do("GET", "/api/v1/traces/names", "", 200)["total"])
+	l.do("GET", "/api/v1/traces/names?cursor=nonsense", "", 400)
+	l.do("GET", "/api/v1/traces/by-name/nothing?cursor=nonsense", "", 400)
 
 	leases := l.do("GET", "/api/v1/leases?consumerGroup=audit", "", 200)
 	require.Len(t, leases["leases"], 1)

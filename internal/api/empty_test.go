@@ -119,6 +119,18 @@ func (f *emptyBroker) ConsumerGroups(context.Context, uuid.UUID) (json.RawMessag
 	return f.raw()
 }
 
+func (f *emptyBroker) ListGroups(context.Context, uuid.UUID, pg.GroupFilter) (json.RawMessage, error) {
+	return f.raw()
+}
+
+func (f *emptyBroker) ListGroupPartitions(context.Context, uuid.UUID, string, pg.GroupPartitionFilter) (json.RawMessage, error) {
+	return f.raw()
+}
+
+func (f *emptyBroker) QueuePage(context.Context, uuid.UUID, pg.QueuePageFilter) (json.RawMessage, error) {
+	return f.raw()
+}
+
 func (f *emptyBroker) LaggingPartitions(context.Context, uuid.UUID, int) (json.RawMessage, error) {
 	return f.raw()
 }
@@ -239,11 +251,11 @@ func (f *emptyBroker) MessageTraces(context.Context, uuid.UUID, uuid.UUID, strin
 	return f.raw()
 }
 
-func (f *emptyBroker) TracesByName(context.Context, uuid.UUID, string, int, int) (json.RawMessage, error) {
+func (f *emptyBroker) TracesByName(context.Context, uuid.UUID, string, pg.TracePage) (json.RawMessage, error) {
 	return f.raw()
 }
 
-func (f *emptyBroker) TraceNames(context.Context, uuid.UUID, int, int) (json.RawMessage, error) {
+func (f *emptyBroker) TraceNames(context.Context, uuid.UUID, pg.TracePage) (json.RawMessage, error) {
 	return f.raw()
 }
 

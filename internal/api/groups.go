@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"slices"
+	"strings"
 
 	"queenmq/internal/pg"
 )
@@ -12,6 +14,51 @@ import (
 // listGroups lists every (group, queue) with its lag.
 func (s *Server) listGroups(w http.ResponseWriter, r *http.Request) error {
 	return relay(w)(s.deps.Store.ConsumerGroups(r.Context(), tenantOf(r)))
+}
+
+// The orders of the lists that can be paged through in any; a minus in front turns one around.
+var (
+	groupOrders          = []string{"name", "queue", "lag", "partitions", "age"}
+	groupPartitionOrders = []string{"name", "lag", "age", "consumed"}
+	queueOrders          = []string{"name", "pending", "processing", "dead", "stored", "in", "partitions", "size", "namespace", "created"}
+)
+
+// order reads the parameter sort, which must be one of a list when it is there.
+func (q lenientQuery) order(orders []string) (string, error) {
+	sort := q.text("sort")
+	if sort != "" && !slices.Contains(orders, strings.TrimPrefix(sort, "-")) {
+		return "", newError(codeInvalidParameter, "sort must be one of "+strings.Join(orders, ", ")+", with - in front for the other direction, not "+quoteShort(sort))
+	}
+	return sort, nil
+}
+
+// groupPage lists the groups page by page, in the order that the caller wants.
+func (s *Server) groupPage(w http.ResponseWriter, r *http.Request) error {
+	q := lenient(r)
+	sort, err := q.order(groupOrders)
+	if err != nil {
+		return err
+	}
+	filter := pg.GroupFilter{
+		Queue: q.text("queue"), Group: q.text("group"), Contains: q.text("contains"), Behind: q.boolean("behind", false), NeverConsumed: q.boolean("neverConsumed", false),
+		MinLagSeconds: q.integer("minLagSeconds", 0, 0, math.MaxInt32), Sort: sort, Cursor: q.text("cursor"),
+	}
+	filter.Limit, _ = q.page(100)
+	return relay(w)(s.deps.Store.ListGroups(r.Context(), tenantOf(r), filter))
+}
+
+// groupPartitions lists the cursors of a group page by page, in the order that the caller wants.
+func (s *Server) groupPartitions(w http.ResponseWriter, r *http.Request) error {
+	q := lenient(r)
+	sort, err := q.order(groupPartitionOrders)
+	if err != nil {
+		return err
+	}
+	filter := pg.GroupPartitionFilter{
+		Queue: q.text("queue"), Contains: q.text("contains"), Behind: q.boolean("behind", false), Leased: q.boolean("leased", false), Sort: sort, Cursor: q.text("cursor"),
+	}
+	filter.Limit, _ = q.page(100)
+	return relay(w)(s.deps.Store.ListGroupPartitions(r.Context(), tenantOf(r), r.PathValue("group"), filter))
 }
 
 // defaultLagSeconds is the lag from which on a partition is listed as lagging, unless the caller says otherwise.

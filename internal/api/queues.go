@@ -15,13 +15,34 @@ func queueFilter(q lenientQuery, limit int) pg.QueueFilter {
 }
 
 // listQueues lists the queues, the newest first; with stats=cached as of the last statistics, for pages that poll. Without a
-// limit it lists all: clients of the older line page by themselves.
+// limit it lists all: clients of the older line page by themselves. With sort it is a list page by page, as of the last statistics.
 func (s *Server) listQueues(w http.ResponseWriter, r *http.Request) error {
 	q := lenient(r)
+	if q.text("sort") != "" {
+		return s.queuePage(w, r)
+	}
+	if q.text("cursor") != "" {
+		return newError(codeInvalidParameter, "cursor goes with sort: give the one that the page before had")
+	}
 	filter := queueFilter(q, 0)
 	filter.Limit = q.integer("limit", 0, 1, 100*maxPageLimit)
 	filter.Cached = q.text("stats") == "cached"
 	return relay(w)(s.deps.Store.ListQueues(r.Context(), tenantOf(r), filter))
+}
+
+// queuePage lists the queues page by page, in the order that the caller wants.
+func (s *Server) queuePage(w http.ResponseWriter, r *http.Request) error {
+	q := lenient(r)
+	sort, err := q.order(queueOrders)
+	if err != nil {
+		return err
+	}
+	filter := pg.QueuePageFilter{
+		Namespace: q.text("namespace"), Task: q.text("task"), Contains: q.text("contains"), Pending: q.boolean("pending", false), Dead: q.boolean("dead", false),
+		Bounded: q.boolean("bounded", false), Sort: sort, Cursor: q.text("cursor"),
+	}
+	filter.Limit, _ = q.page(100)
+	return relay(w)(s.deps.Store.QueuePage(r.Context(), tenantOf(r), filter))
 }
 
 // getQueue describes one queue with its partitions, at most maxPageLimit of them.
@@ -49,7 +70,7 @@ func (s *Server) queueOptions(w http.ResponseWriter, r *http.Request) error {
 // queuePartitions lists the partitions of a queue page by page, in a stable order.
 func (s *Server) queuePartitions(w http.ResponseWriter, r *http.Request) error {
 	q := lenient(r)
-	page := pg.PartitionPage{Prefix: q.text("prefix"), Group: q.text("group"), Sort: q.text("sort"), Cursor: q.text("cursor")}
+	page := pg.PartitionPage{Prefix: q.text("prefix"), Group: q.text("group"), Sort: q.text("sort"), Cursor: q.text("cursor"), Leases: q.boolean("leases", false)}
 	page.Limit, _ = q.page(100)
 	switch page.Sort {
 	case "":

@@ -23,9 +23,9 @@ const (
 		"delayedProcessing":"int","windowBuffer":"int","retentionSeconds":"int","completedRetentionSeconds":"int","retentionEnabled":"bool","encryptionEnabled":"bool",
 		"maxWaitTimeSeconds":"int","minPopWaitTime":"int","dedupWindowSeconds":"int","dlqRetentionSeconds":"int","redeliveryDelayMs":"int","maxDeliveries":"int"}`
 	shapeOptions shape = `{"queue":"string","namespace":"string|null","task":"string|null","options":` + shapeOptionValues + `}`
-	shapeQueues  shape = `{"queues":[{"id":"uuid","name":"string","namespace":"string|null","task":"string|null","createdAt":"time","partitions":"int","partitionCount":"int","retainedBytes":"int",
-		"priority":"int","leaseTime":"int","retryLimit":"int","maxSize":"int","encryptionEnabled":"bool","segments":{"segments":"int","messages":"int"},
-		"messages":{"total":"int","pending":"int","processing":"int"}}]}`
+	shapeQueues  shape = `{"queues":[{"id":"uuid","name":"string","namespace":"string|null","task":"string|null","createdAt":"time","partitions":"int|null","partitionCount":"int|null","retainedBytes":"int|null",
+		"priority":"int","leaseTime":"int","retryLimit":"int","maxSize":"int","encryptionEnabled":"bool","segments?":{"segments":"int","messages":"int"},"ingestedPerSecond?":"number|null",
+		"messages":{"total":"int|null","pending":"int|null","processing":"int|null","deadLetter?":"int|null"}}],"total?":"int","all?":"int","nextCursor?":"string|null"}`
 	shapeCounters          = `{"total":"int","pending":"int","processing":"int","completed":"int","failed":"int|null","deadLetter":"int"}`
 	shapeQueueConfig       = `{"leaseTime":"int","retryLimit":"int","retryDelay":"int","ttl":"int","maxQueueSize":"int","deadLetterQueue":"bool"}`
 	shapeQueue       shape = `{"id":"uuid","name":"string","namespace":"string|null","task":"string|null","priority":"int","createdAt":"time","config":` + shapeQueueConfig + `,
@@ -34,7 +34,8 @@ const (
 		"maxSize":"int","queueDepth":"int","remainingCapacity":"int|null"}`
 	shapeDeletedQueue shape = `{"deleted":"bool","queue":"string","existed":"bool","message?":"string"}`
 	shapePartitions   shape = `{"partitions":[{"id":"uuid","name":"string","createdAt":"time","lastWriteAt":"time|null","messages":` + shapeCounters + `,
-		"oldestMessage":"time|null","newestMessage":"time|null"}],"nextCursor":"string|null"}`
+		"oldestMessage":"time|null","newestMessage":"time|null","leases?":[{"consumerGroup":"string","leaseId":"string|null","leaseExpiresAt":"time","live":"bool","heldSeconds":"number|null","messageCount":"int|null",
+		"attemptCount":"int","batchRetryCount":"int"}]}],"nextCursor":"string|null"}`
 	shapeDepth    shape = `{"queue":"string","group":"string|null","depth":"int","partitions":[{"partition":"string","partitionId":"uuid","depth":"int"}]}`
 	shapePurge    shape = `{"partition?":"string|null","mode?":"string|null","dryRun?":"bool|null"}`
 	shapePurged   shape = `{"queue":"string","dryRun":"bool","partitions":"int","messages":"int","unread":"int","done":"bool"}`
@@ -48,6 +49,10 @@ const (
 
 	shapeGroups shape = `[{"name":"string","topics":["string"],"queueName":"string","queue":"string","members":"int","partitionCursors":"int","partitionsWithLag":"int","totalLag":"int",
 		"maxTimeLag":"int","lagMessages":"int","lagSeconds":"int","state":"string","storage":"string","subscriptionMode":"string|null","subscriptionTimestamp":"time|null","subscriptionCreatedAt":"time|null"}]`
+	shapeGroupPage       shape = `{"groups":` + shapeGroups + `,"total":"int","nextCursor":"string|null"}`
+	shapeGroupPartitions shape = `{"partitions":[{"queue":"string","partition":"string","partitionId":"uuid","offsetLag":"int","timeLagSeconds":"int","totalConsumed":"int","lastConsumedAt":"time|null",
+		"leaseActive":"bool","leaseId":"string|null","leaseExpiresAt":"time|null","attemptCount":"int","batchRetryCount":"int","abandoned":"bool","redeliveryAt":"time|null"}],
+		"totals":{"partitions":"int","behind":"int","lag":"int","leased":"int","abandoned":"int","holders":"int"},"total":"int","nextCursor":"string|null"}`
 	shapeLagging shape = `[{"consumer_group":"string","queue_name":"string","partition_name":"string","partition_id":"uuid","worker_id":"string|null","offset_lag":"int","time_lag_seconds":"int",
 		"lag_hours":"number","oldest_unconsumed_at":"time","last_consumed_at":"time|null"}]`
 	shapeGroup           shape = `{"*":{"partitions":[{"partition":"string","workerId":"string|null","lastConsumedAt":"time|null","totalConsumed":"int","offsetLag":"int","timeLagSeconds":"int|null","leaseActive":"bool"}]}}`
@@ -94,8 +99,8 @@ const (
 	shapeTraced      shape = `{"success":"bool","traceId":"uuid"}`
 	shapeTraces      shape = `{"traces":[{"id":"uuid","event_type":"string","data":"any","consumer_group":"string","worker_id":"string|null","created_at":"time","trace_names":["string"]}]}`
 	shapeNamedTraces shape = `{"traces":[{"id":"uuid","transaction_id":"string","partition_id":"uuid","event_type":"string","data":"any","consumer_group":"string","worker_id":"string|null",
-		"created_at":"time","queue_name":"string","partition_name":"string","message_payload":"any","trace_names":["string"]}],"total":"int","pagination":` + shapePagination + `}`
-	shapeTraceNames shape = `{"trace_names":[{"trace_name":"string","trace_count":"int","message_count":"int","first_seen":"time","last_seen":"time"}],"total":"int","pagination":` + shapePagination + `}`
+		"created_at":"time","queue_name":"string","partition_name":"string","message_payload":"any","trace_names":["string"]}],"total":"int","pagination":` + shapePagination + `,"nextCursor":"string|null"}`
+	shapeTraceNames shape = `{"trace_names":[{"trace_name":"string","trace_count":"int","message_count":"int","first_seen":"time","last_seen":"time"}],"total":"int","pagination":` + shapePagination + `,"nextCursor":"string|null"}`
 
 	shapeLeases shape = `{"leases":[{"queue":"string","partition":"string","partitionId":"uuid","consumerGroup":"string","leaseId":"string","acquiredAt":"time|null","leaseExpiresAt":"time",
 		"secondsRemaining":"number","heldSeconds":"number|null","messageCount":"int","batchRetryCount":"int","attemptCount":"int"}],"total":"int","abandoned":"int","pagination":` + shapePagination + `}`

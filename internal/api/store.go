@@ -30,6 +30,7 @@ type QueueStore interface {
 	DeleteQueue(ctx context.Context, tenant uuid.UUID, queue string) (json.RawMessage, error)
 	PurgeQueue(ctx context.Context, tenant uuid.UUID, queue, partition string, options pg.PurgeOptions) (json.RawMessage, error)
 	ListQueues(ctx context.Context, tenant uuid.UUID, filter pg.QueueFilter) (json.RawMessage, error)
+	QueuePage(ctx context.Context, tenant uuid.UUID, filter pg.QueuePageFilter) (json.RawMessage, error)
 	QueueSummary(ctx context.Context, tenant uuid.UUID, queue string, page pg.PartitionPage) (json.RawMessage, error)
 	QueueOptionsOf(ctx context.Context, tenant uuid.UUID, queue string) (json.RawMessage, error)
 	QueueDetail(ctx context.Context, tenant uuid.UUID, queue string, page pg.PartitionPage) (json.RawMessage, error)
@@ -45,6 +46,8 @@ type QueueStore interface {
 // A GroupStore reads and moves consumer groups.
 type GroupStore interface {
 	ConsumerGroups(ctx context.Context, tenant uuid.UUID) (json.RawMessage, error)
+	ListGroups(ctx context.Context, tenant uuid.UUID, filter pg.GroupFilter) (json.RawMessage, error)
+	ListGroupPartitions(ctx context.Context, tenant uuid.UUID, group string, filter pg.GroupPartitionFilter) (json.RawMessage, error)
 	LaggingPartitions(ctx context.Context, tenant uuid.UUID, minLagSeconds int) (json.RawMessage, error)
 	ConsumerGroupDetails(ctx context.Context, tenant uuid.UUID, group string) (json.RawMessage, error)
 	SetGroupSubscription(ctx context.Context, tenant uuid.UUID, group, timestamp string) (json.RawMessage, error)
@@ -91,8 +94,8 @@ type LeaseStore interface {
 type TraceStore interface {
 	RecordTrace(ctx context.Context, tenant uuid.UUID, record pg.TraceRecord) (json.RawMessage, error)
 	MessageTraces(ctx context.Context, tenant, partition uuid.UUID, transactionID string) (json.RawMessage, error)
-	TracesByName(ctx context.Context, tenant uuid.UUID, name string, limit, offset int) (json.RawMessage, error)
-	TraceNames(ctx context.Context, tenant uuid.UUID, limit, offset int) (json.RawMessage, error)
+	TracesByName(ctx context.Context, tenant uuid.UUID, name string, page pg.TracePage) (json.RawMessage, error)
+	TraceNames(ctx context.Context, tenant uuid.UUID, page pg.TracePage) (json.RawMessage, error)
 }
 
 // A StreamStore keeps the registry and the state of streaming queries.

@@ -17,7 +17,7 @@ import (
 type Traces interface {
 	RecordTrace(ctx context.Context, tenant uuid.UUID, record pg.TraceRecord) (json.RawMessage, error)
 	MessageTraces(ctx context.Context, tenant, partition uuid.UUID, transactionID string) (json.RawMessage, error)
-	TracesByName(ctx context.Context, tenant uuid.UUID, name string, limit, offset int) (json.RawMessage, error)
+	TracesByName(ctx context.Context, tenant uuid.UUID, name string, page pg.TracePage) (json.RawMessage, error)
 }
 
 // maxTraceTransactionID is what the column of recorded traces holds, in characters.
@@ -141,12 +141,18 @@ func (s *Server) messageTraces(w http.ResponseWriter, r *http.Request) error {
 
 // tracesByName lists what was recorded under a name, oldest first.
 func (s *Server) tracesByName(w http.ResponseWriter, r *http.Request) error {
-	limit, offset := lenient(r).page(100)
-	return relay(w)(s.deps.Traces.TracesByName(r.Context(), tenantOf(r), r.PathValue("traceName"), limit, offset))
+	return relay(w)(s.deps.Traces.TracesByName(r.Context(), tenantOf(r), r.PathValue("traceName"), tracePage(r, 100)))
 }
 
 // listTraceNames lists the names under which something was recorded, the most recent first.
 func (s *Server) listTraceNames(w http.ResponseWriter, r *http.Request) error {
-	limit, offset := lenient(r).page(50)
-	return relay(w)(s.deps.Store.TraceNames(r.Context(), tenantOf(r), limit, offset))
+	return relay(w)(s.deps.Store.TraceNames(r.Context(), tenantOf(r), tracePage(r, 50)))
+}
+
+// tracePage reads which page a list of traces shows.
+func tracePage(r *http.Request, limit int) pg.TracePage {
+	q := lenient(r)
+	page := pg.TracePage{Contains: q.text("contains"), Cursor: q.text("cursor")}
+	page.Limit, page.Offset = q.page(limit)
+	return page
 }

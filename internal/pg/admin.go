@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 
 	"github.com/google/uuid"
 )
@@ -70,6 +71,7 @@ var (
 	messagePosition    positionKind = regexp.MustCompile(`^` + timePattern + `\|` + uuidPattern + `\|\d{1,18}$`)
 	deadLetterPosition positionKind = regexp.MustCompile(`^` + timePattern + `\|` + uuidPattern + `$`)
 	partitionPosition  positionKind = regexp.MustCompile(`(?s)^-?\d{1,20}\|.*$`)
+	orderedPosition    positionKind = regexp.MustCompile(`(?s)^-?[a-z]+\|-?\d{1,20}\|\d{1,5}\|.*$`)
 )
 
 // encode returns the cursor of a position; "" when there is no next page.
@@ -90,6 +92,41 @@ func decodePosition(cursor string, kind positionKind) (position, error) {
 		return "", ErrInvalidCursor
 	}
 	return position(text), nil
+}
+
+// inOrder sets the order of a list that can be paged through in any, and the position that a page of that order ended at. A cursor of
+// another order is ErrInvalidCursor.
+func (f filter) inOrder(sort, cursor string) error {
+	after, err := decodePosition(cursor, orderedPosition)
+	if err != nil {
+		return err
+	}
+	if sort == "" {
+		sort = "name"
+	}
+	if after != "" && !strings.HasPrefix(string(after), sort+"|") {
+		return ErrInvalidCursor
+	}
+	f["sort"], f["after"] = sort, string(after)
+	return nil
+}
+
+// paged calls a procedure that takes leading, a filter and the tenant, and ends its pages at a position.
+func (db *DB) paged(ctx context.Context, act, procedure string, tenant uuid.UUID, f filter, leading ...string) (json.RawMessage, error) {
+	text, err := f.text()
+	if err != nil {
+		return nil, err
+	}
+	parameters, arguments := "", []any{text, uuidArgument(tenant)}
+	for i, one := range leading {
+		parameters += fmt.Sprintf("$%d::text, ", i+3)
+		arguments = append(arguments, one)
+	}
+	answer, err := db.manage(ctx, act, `SELECT queen.`+procedure+`(`+parameters+`$1::jsonb, $2::uuid)`, arguments...)
+	if err != nil {
+		return nil, err
+	}
+	return withCursor(answer)
 }
 
 // withCursor replaces the member "next" of an answer by "nextCursor", encoded, null when there is no next page.

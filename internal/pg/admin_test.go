@@ -160,12 +160,12 @@ func TestTracesOverTheWire(t *testing.T) {
 	require.JSONEq(t, `{"traces":[]}`, raw(db.MessageTraces(ctx, uuid.New(), p, "1")))
 	require.JSONEq(t, `{"traces":[]}`, raw(db.MessageTraces(ctx, tenant, uuid.New(), "1")))
 	require.JSONEq(t, `{"traces":[{"id":"<id>","transaction_id":"1","partition_id":"<id>","event_type":"step","data":{"text":"hi"},"consumer_group":"g","worker_id":"queen",
-		"created_at":"<time>","queue_name":"q","partition_name":"p","message_payload":null,"trace_names":["a","b"]}],"total":1,"pagination":{"limit":1,"offset":0}}`,
-		raw(db.TracesByName(ctx, tenant, "a", 1, 0)))
-	require.JSONEq(t, `{"traces":[],"total":1,"pagination":{"limit":1,"offset":5}}`, raw(db.TracesByName(ctx, tenant, "a", 1, 5)))
+		"created_at":"<time>","queue_name":"q","partition_name":"p","message_payload":null,"trace_names":["a","b"]}],"total":1,"pagination":{"limit":1,"offset":0},"nextCursor":null}`,
+		raw(db.TracesByName(ctx, tenant, "a", pg.TracePage{Limit: 1})))
+	require.JSONEq(t, `{"traces":[],"total":1,"pagination":{"limit":1,"offset":5},"nextCursor":null}`, raw(db.TracesByName(ctx, tenant, "a", pg.TracePage{Limit: 1, Offset: 5})))
 	require.JSONEq(t, `{"trace_names":[{"trace_name":"a","trace_count":1,"message_count":1,"first_seen":"<time>","last_seen":"<time>"},{"trace_name":"b","trace_count":1,"message_count":1,"first_seen":"<time>","last_seen":"<time>"}],
-		"total":2,"pagination":{"limit":50,"offset":0}}`, raw(db.TraceNames(ctx, tenant, 50, 0)))
-	require.JSONEq(t, `{"trace_names":[],"total":0,"pagination":{"limit":50,"offset":0}}`, raw(db.TraceNames(ctx, uuid.New(), 50, 0)))
+		"total":2,"pagination":{"limit":50,"offset":0},"nextCursor":null}`, raw(db.TraceNames(ctx, tenant, pg.TracePage{Limit: 50})))
+	require.JSONEq(t, `{"trace_names":[],"total":0,"pagination":{"limit":50,"offset":0},"nextCursor":null}`, raw(db.TraceNames(ctx, uuid.New(), pg.TracePage{})))
 }
 
 func TestStreamRegistryAndState(t *testing.T) {

@@ -25,6 +25,8 @@ type PartitionPage struct {
 	// Sort is "name", "depth" (deepest first) or "age" (oldest unconsumed message first).
 	Sort  string
 	Limit int
+	// Leases says of each partition who holds it, or held it until the lease ran out.
+	Leases bool
 	// Cursor is the nextCursor of the page before, "" for the first one.
 	Cursor string
 }

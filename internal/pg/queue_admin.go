@@ -99,7 +99,7 @@ func (db *DB) ListPartitions(ctx context.Context, tenant uuid.UUID, queue string
 	if p.Sort == "depth" || p.Sort == "age" {
 		sort = p.Sort
 	}
-	return db.partitionPage(ctx, "list partitions", "log_partition_list_v1", tenant, queue, filter{"prefix": p.Prefix, "group": p.Group, "sort": sort}, p)
+	return db.partitionPage(ctx, "list partitions", "log_partition_list_v1", tenant, queue, filter{"prefix": p.Prefix, "group": p.Group, "sort": sort, "leases": p.Leases}, p)
 }
 
 // QueueCapacity returns {"queues":[{"queue","maxSize","queueDepth","remainingCapacity","full"}]} of the queues with a limit.
@@ -197,16 +197,4 @@ WHERE p.id = $1::uuid AND q.tenant_id = $3::uuid UNION ALL SELECT '{"traces":[]}
 		return nil, fmt.Errorf("read the traces of a message: %w", ErrMalformedAnswer)
 	}
 	return answer, nil
-}
-
-// TracesByName returns {"traces":[…],"total","pagination"}, oldest first.
-func (db *DB) TracesByName(ctx context.Context, tenant uuid.UUID, name string, limit, offset int) (json.RawMessage, error) {
-	return db.manage(ctx, "read traces by name", `SELECT queen.get_traces_by_name_v1($1::text, $2::int, $3::int, $4::uuid)`,
-		name, clampInt32(limit), clampInt32(offset), uuidArgument(tenant))
-}
-
-// TraceNames returns {"trace_names":[…],"total","pagination"}, most recently used first.
-func (db *DB) TraceNames(ctx context.Context, tenant uuid.UUID, limit, offset int) (json.RawMessage, error) {
-	return db.manage(ctx, "list trace names", `SELECT queen.get_available_trace_names_v1($1::int, $2::int, $3::uuid)`,
-		clampInt32(limit), clampInt32(offset), uuidArgument(tenant))
 }

@@ -63,10 +63,12 @@ END $$;
 
 -- log_partition_list_v1: the partitions of a queue by page.
 --   p_filters  {"prefix"?: literal start of the name,"group"?: figures of this group alone,"sort"?: "name" (default), "depth" (most
---              pending first) or "age" (oldest pending message first; partitions without one last),"limit"? = 100,"after"?: "next" of the
---              page before}
+--              pending first) or "age" (oldest pending message first; partitions without one last),"leases"?: true says who holds each,
+--              "limit"? = 100,"after"?: "next" of the page before}
 -- Returns {"error":"Queue not found"} or {"partitions":[{"id","name","createdAt","lastWriteAt":ISO-ms,"messages":{"total","pending",
--- "processing","completed","failed":null,"deadLetter"},"oldestMessage","newestMessage":ISO-ms|null}],"next":text|null}.
+-- "processing","completed","failed":null,"deadLetter"},"oldestMessage","newestMessage":ISO-ms|null}],"next":text|null}; with leases also
+-- "leases":[{"consumerGroup","leaseId":null while a redelivery waits for its time,"leaseExpiresAt":ISO-ms,"live":false when it ran out and
+-- nobody took the batch since,"heldSeconds","messageCount","attemptCount","batchRetryCount"}].
 -- By name a page reads only its own partitions. By depth or age every partition of the queue is looked at, and what moves between
 -- pages moves: a partition whose figure changes may be seen twice or not at all.
 -- Locks: none. Called by: pg.ListPartitions.
@@ -84,6 +86,7 @@ DECLARE
     v_group  TEXT := NULLIF(p_filters ->> 'group', '');
     v_key    NUMERIC := NULLIF(split_part(p_filters ->> 'after', '|', 1), '')::NUMERIC;
     v_name   TEXT := CASE WHEN COALESCE(p_filters ->> 'after', '') <> '' THEN substr(p_filters ->> 'after', strpos(p_filters ->> 'after', '|') + 1) END;
+    v_leases BOOLEAN := COALESCE((p_filters ->> 'leases')::BOOLEAN, FALSE);
     v_ids    UUID[];
     v_result JSONB;
 BEGIN
@@ -130,7 +133,18 @@ BEGIN
                    'messages', jsonb_build_object('total', g.r_total, 'pending', g.pending, 'processing', g.processing,
                        'completed', g.completed, 'failed', NULL, 'deadLetter', g.r_dlq),
                    'oldestMessage', queen.iso_ms_v1(g.oldest),
-                   'newestMessage', queen.iso_ms_v1(CASE WHEN g.r_total > 0 THEN queen.log_newest_at_v1(g.r_id) END)) ORDER BY g.ord), '[]'::JSONB),
+                   'newestMessage', queen.iso_ms_v1(CASE WHEN g.r_total > 0 THEN queen.log_newest_at_v1(g.r_id) END))
+                   || CASE WHEN v_leases THEN jsonb_build_object('leases', (
+                        SELECT COALESCE(jsonb_agg(jsonb_build_object('consumerGroup', c.consumer_group, 'leaseId', NULLIF(c.worker_id, '__retry__'),
+                                   'leaseExpiresAt', queen.iso_ms_v1(c.lease_expires_at), 'live', c.lease_expires_at > now(),
+                                   'heldSeconds', round(extract(epoch FROM now() - c.lease_acquired_at), 1),
+                                   'messageCount', GREATEST(c.batch_end - c.committed, 0), 'attemptCount', c.attempt_count,
+                                   'batchRetryCount', c.batch_retry_count) ORDER BY c.consumer_group COLLATE "C"), '[]'::JSONB)
+                          FROM queen.log_consumers c
+                         WHERE c.partition_id = g.r_id AND c.worker_id IS NOT NULL AND c.lease_expires_at IS NOT NULL
+                           AND (v_group IS NULL OR c.consumer_group = v_group)
+                           AND (c.lease_expires_at > now() OR c.worker_id <> '__retry__' AND c.batch_end > c.committed)))
+                      ELSE '{}'::JSONB END ORDER BY g.ord), '[]'::JSONB),
                'next', CASE WHEN count(*) = v_limit THEN (array_agg(g.key || '|' || g.r_name ORDER BY g.ord DESC))[1] END)
       INTO v_result
       FROM page g;

@@ -39,6 +39,8 @@ func TestConsoleInABrowser(t *testing.T) {
 	furnish(t, open)
 	attacked := stack.Start(t)
 	attack(t, attacked)
+	crowded := stack.Start(t)
+	crowd(t, crowded)
 	guarded := stack.Start(t, map[string]string{"JWT_ENABLED": "true", "JWT_ALGORITHM": "HS256", "JWT_SECRET": tokenSecret})
 
 	// Pictures change with every run, since they show times and rates: they are made where nobody keeps them, unless asked for.
@@ -51,7 +53,7 @@ func TestConsoleInABrowser(t *testing.T) {
 		require.NoError(t, err)
 	}
 	settings, err := json.Marshal(map[string]any{
-		"url": open.URL, "guarded": guarded.URL, "attacked": attacked.URL, "pictures": pictures,
+		"url": open.URL, "guarded": guarded.URL, "attacked": attacked.URL, "crowded": crowded.URL, "pictures": pictures,
 		"tokens": map[string]string{"reader": token(t, "rita", "read-only"), "admin": token(t, "adam", "admin")},
 	})
 	require.NoError(t, err)

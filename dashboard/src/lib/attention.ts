@@ -19,7 +19,9 @@ export interface Finding {
 
 export interface Known {
   ready?: ReadyAnswer;
+  /** The groups that are furthest behind; moreGroups says that there are others that are behind. */
   groups?: readonly GroupRow[];
+  moreGroups?: boolean;
   /** The lag of groups in earlier looks, oldest first, by group and queue. */
   earlier?: ReadonlyMap<string, readonly number[]>;
   abandoned?: LeasesAnswer;
@@ -89,7 +91,7 @@ function* capacity({ capacity: answer }: Known): Iterable<Finding> {
   }
 }
 
-function* groups({ groups: rows, earlier }: Known): Iterable<Finding> {
+function* groups({ groups: rows, moreGroups, earlier }: Known): Iterable<Finding> {
   const worst = [...(rows ?? [])].filter((group) => group.totalLag > 0).sort((a, b) => b.maxTimeLag - a.maxTimeLag);
   let named = 0;
   for (const group of worst) {
@@ -106,7 +108,7 @@ function* groups({ groups: rows, earlier }: Known): Iterable<Finding> {
       yield { id: `lag:${groupKey(group)}`, severity: 'warn', title: `The lag of ${title} in ${group.queueName} is rising`, detail: `${count(group.totalLag)} messages; it has grown with every look.`, href: where, fix: 'See which partitions' };
     }
   }
-  if (named > 5) yield { id: 'lag:more', severity: 'warn', title: `${count(named - 5)} more groups are behind`, detail: 'The list of groups has all of them, the worst first.', href: href('groups', { sort: '-age' }), fix: 'List them' };
+  if (named > 5) yield { id: 'lag:more', severity: 'warn', title: `${moreGroups ? 'At least ' : ''}${count(named - 5)} more groups are behind`, detail: 'The list of groups has all of them, the worst first.', href: href('groups', { only: 'behind' }), fix: 'List them' };
 }
 
 /** Five looks, each worse than the one before, and a lag that is worth a word. */

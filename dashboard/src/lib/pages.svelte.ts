@@ -3,13 +3,15 @@
 import { call, withQuery, wordsOf } from './api';
 import { Poll, type PollOptions } from './ticker.svelte';
 
-type Query = Record<string, string | number | null | undefined>;
+type Query = Record<string, string | number | boolean | null | undefined>;
 
 export class Pages<Row, Answer extends { nextCursor?: string | null }> {
   readonly first: Poll<Answer>;
   private more = $state.raw<Row[]>([]);
   private cursor = $state<string | null | undefined>(undefined);
   reading = $state(false);
+  /** When the oldest of the rows behind the first page was read, in milliseconds since 1970; 0 without one. */
+  since = $state(0);
   error = $state('');
   private of = '';
 
@@ -35,6 +37,7 @@ export class Pages<Row, Answer extends { nextCursor?: string | null }> {
 
   reset() {
     this.more = [];
+    this.since = 0;
     this.cursor = undefined;
     this.error = '';
   }
@@ -52,7 +55,7 @@ export class Pages<Row, Answer extends { nextCursor?: string | null }> {
 
   async readMore() {
     const path = this.path();
-    if (!path || !this.next || this.reading) return;
+    if (!path || !this.next || this.reading || this.first.stale) return;
     this.reading = true;
     this.error = '';
     const of = this.of;
@@ -65,6 +68,7 @@ export class Pages<Row, Answer extends { nextCursor?: string | null }> {
       const seen = new Set([...this.more, ...top].map(this.key));
       this.more = [...(this.more.length ? this.more : top), ...this.rowsOf(value).filter((row) => !seen.has(this.key(row)))];
       this.cursor = value.nextCursor ?? null;
+      this.since ||= Date.now();
     } catch (fault) {
       this.error = wordsOf(fault);
     } finally {

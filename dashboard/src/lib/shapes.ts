@@ -17,6 +17,21 @@ export interface QueueRow {
   messages: { total: number; pending: number; processing: number };
 }
 
+/** A queue in a list, with the figures of the last statistics: none before the first. */
+export interface ListedQueue extends Omit<QueueRow, 'partitions' | 'retainedBytes' | 'segments' | 'messages'> {
+  partitions: number | null;
+  retainedBytes: number | null;
+  ingestedPerSecond: number | null;
+  messages: { total: number | null; pending: number | null; processing: number | null; deadLetter: number | null };
+}
+
+export interface QueuesAnswer {
+  queues: ListedQueue[];
+  total: number;
+  all: number;
+  nextCursor: string | null;
+}
+
 export interface Counters {
   total: number;
   pending: number;
@@ -91,6 +106,37 @@ export interface GroupRow {
   subscriptionTimestamp: string | null;
 }
 
+export interface GroupsAnswer {
+  groups: GroupRow[];
+  total: number;
+  nextCursor: string | null;
+}
+
+/** What a group has before it in one partition, and who holds it. */
+export interface GroupPartition {
+  queue: string;
+  partition: string;
+  partitionId: string;
+  offsetLag: number;
+  timeLagSeconds: number;
+  totalConsumed: number;
+  lastConsumedAt: string | null;
+  leaseActive: boolean;
+  leaseId: string | null;
+  leaseExpiresAt: string | null;
+  attemptCount: number;
+  batchRetryCount: number;
+  abandoned: boolean;
+  redeliveryAt: string | null;
+}
+
+export interface GroupPartitionsAnswer {
+  partitions: GroupPartition[];
+  totals: { partitions: number; behind: number; lag: number; leased: number; abandoned: number; holders: number };
+  total: number;
+  nextCursor: string | null;
+}
+
 export interface Lease {
   queue: string;
   partition: string;
@@ -112,6 +158,18 @@ export interface LeasesAnswer {
   abandoned?: number;
 }
 
+/** A lease in a list of partitions; without an id a redelivery waits for its time. */
+export interface PartitionLease {
+  consumerGroup: string;
+  leaseId: string | null;
+  leaseExpiresAt: string;
+  live: boolean;
+  heldSeconds: number | null;
+  messageCount: number | null;
+  attemptCount: number;
+  batchRetryCount: number;
+}
+
 export interface PartitionRow {
   id: string;
   name: string;
@@ -120,6 +178,7 @@ export interface PartitionRow {
   messages: Counters;
   oldestMessage: string | null;
   newestMessage: string | null;
+  leases: PartitionLease[];
 }
 
 export interface MessageRow {

@@ -60,6 +60,8 @@ export class Poll<T> {
   value = $state.raw<T | undefined>();
   error = $state.raw<APIError | undefined>();
   loading = $state(true);
+  /** The value is of another path, while the wanted one is being read. */
+  stale = $state(false);
   /** When the value was true, in milliseconds since 1970. */
   at = $state(0);
   private path: string | null = null;
@@ -81,6 +83,7 @@ export class Poll<T> {
             this.value = undefined;
             this.at = 0;
           }
+          this.stale = this.value !== undefined;
           this.error = undefined;
           void this.load();
         } else if (beat !== this.beat && (beat - this.beat >= (this.options.beats ?? 1) || this.error)) {
@@ -122,9 +125,12 @@ export class Poll<T> {
       this.value = answer.value;
       this.at = Date.now() - answer.age * 1000;
       this.error = undefined;
+      this.stale = false;
     } catch (fault) {
       if (this.abort !== abort || abort.signal.aborted) return;
       this.error = fault instanceof APIError ? fault : new APIError(String(fault), 0, '');
+      if (this.stale) this.value = undefined; // of something else than what was asked for
+      this.stale = false;
     }
     if (this.abort === abort) {
       this.abort = undefined;

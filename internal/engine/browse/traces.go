@@ -18,7 +18,7 @@ var withheld = []byte(`{"withheld":"the queue is encrypted and the broker that r
 type TraceStore interface {
 	RecordTrace(ctx context.Context, tenant uuid.UUID, record pg.TraceRecord) (json.RawMessage, error)
 	MessageTraces(ctx context.Context, tenant, partition uuid.UUID, transactionID string) (json.RawMessage, error)
-	TracesByName(ctx context.Context, tenant uuid.UUID, name string, limit, offset int) (json.RawMessage, error)
+	TracesByName(ctx context.Context, tenant uuid.UUID, name string, page pg.TracePage) (json.RawMessage, error)
 	PartitionOwner(ctx context.Context, partition uuid.UUID) (tenant uuid.UUID, queue, name string, found bool, err error)
 }
 
@@ -64,8 +64,8 @@ func (t Traces) MessageTraces(ctx context.Context, tenant, partition uuid.UUID, 
 }
 
 // TracesByName is that of the store, with the data decrypted where it can be.
-func (t Traces) TracesByName(ctx context.Context, tenant uuid.UUID, name string, limit, offset int) (json.RawMessage, error) {
-	return t.opened(t.DB.TracesByName(ctx, tenant, name, limit, offset))
+func (t Traces) TracesByName(ctx context.Context, tenant uuid.UUID, name string, page pg.TracePage) (json.RawMessage, error) {
+	return t.opened(t.DB.TracesByName(ctx, tenant, name, page))
 }
 
 // opened decrypts the data of traces that are marked. An answer without one is passed on byte for byte.
