@@ -137,9 +137,10 @@ func TestEveryAnswerLooksAsDescribed(t *testing.T) {
 	l.pages("/api/v1/resources/consumer-groups/billing/partitions?queue=shop.orders&sort=-lag&limit=1", "partitions", 1)
 	l.do("GET", "/api/v1/resources/consumer-groups/nobody/partitions", "", 200)
 	l.pages("/api/v1/resources/queues?sort=-pending&limit=1", "queues", 3)
-	for _, address := range []string{"consumer-groups?", "consumer-groups/billing/partitions?", "queues?", "queues?sort=name&"} {
+	for _, address := range []string{"consumer-groups?", "consumer-groups/billing/partitions?", "queues?"} {
 		l.do("GET", "/api/v1/resources/"+address+"cursor=nonsense", "", 400)
 		l.do("GET", "/api/v1/resources/"+address+"sort=weight", "", 400)
+		l.do("GET", "/api/v1/resources/"+address+"sort=-name&cursor=nonsense", "", 400)
 	}
 	require.Contains(t, l.do("GET", "/api/v1/consumer-groups/billing", "", 200), "shop.orders")
 	require.Empty(t, l.do("GET", "/api/v1/consumer-groups/nobody", "", 200))
