@@ -58,8 +58,9 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 	// Interfaces that hold nothing, not nil pointers: the parts ask whether there is a key.
 	var sealer push.Sealer
 	var opener pop.Opener
+	var stateRing stream.Ring
 	if trusted.ring != nil {
-		sealer, opener = trusted.ring, secret.Reader{Ring: trusted.ring}
+		sealer, opener, stateRing = trusted.ring, secret.Reader{Ring: trusted.ring}, trusted.ring
 	}
 	var tokens api.Verifier
 	if trusted.verifier != nil {
@@ -146,7 +147,7 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		Store: db, Verifier: tokens,
 		Browser: reader, Tail: watching, Settings: b.settings, Replayer: replay.New(packer, db, gates, slots, replays),
 		Traces:   browse.Traces{DB: db, Demanded: pusher.Encrypts, Sealer: sealer, Opener: opener},
-		Streamer: stream.New(stream.Config{Packer: packer, Encryption: encryption}, db, gates, slots), Flags: flags,
+		Streamer: stream.New(stream.Config{Packer: packer, Encryption: encryption, Ring: stateRing}, db, gates, slots), Flags: flags,
 		Ready:        append([]api.Check{{Name: "schema", Run: b.checkStarted}}, loops.checks()...),
 		Starting:     func() bool { return !b.started.Load() },
 		Stopping:     b.stopping.Load,

@@ -43,7 +43,7 @@ var mayImport = map[string][]string{
 	"internal/engine/push/dedup":  {"internal/pg"},
 	"internal/engine/pop":         {"internal/engine/segment", "internal/engine/admission", "internal/engine/ready", "internal/pg"},
 	"internal/engine/ack":         {"internal/engine/segment", "internal/engine/admission", "internal/engine/ready", "internal/pg"},
-	"internal/engine/rekey":       {"internal/engine/segment", "internal/pg", "internal/secret"},
+	"internal/engine/rekey":       {"internal/engine/segment", "internal/engine/stream", "internal/pg", "internal/secret"},
 	"internal/engine/browse":      {"internal/engine/segment", "internal/pg"},
 	"internal/engine/replay":      {"internal/engine/segment", "internal/engine/admission", "internal/pg"},
 	"internal/engine/stream":      {"internal/engine/push", "internal/engine/segment", "internal/engine/admission", "internal/pg"},

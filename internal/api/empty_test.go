@@ -61,6 +61,10 @@ func (f *emptyBroker) ByAddress(context.Context, uuid.UUID, uuid.UUID, string, s
 // A fakeStreamer is emptyBroker for cycles, whose method has the name of the transactor's.
 type fakeStreamer struct{ *emptyBroker }
 
+func (f fakeStreamer) State(context.Context, uuid.UUID, uuid.UUID, uuid.UUID, stream.Filter) (json.RawMessage, error) {
+	return f.raw()
+}
+
 func (f fakeStreamer) Run(context.Context, uuid.UUID, string, stream.Cycle) (json.RawMessage, error) {
 	return f.raw()
 }
@@ -260,10 +264,6 @@ func (f *emptyBroker) TraceNames(context.Context, uuid.UUID, pg.TracePage) (json
 }
 
 func (f *emptyBroker) RegisterStreamQuery(context.Context, uuid.UUID, json.RawMessage) (json.RawMessage, error) {
-	return f.raw()
-}
-
-func (f *emptyBroker) StreamState(context.Context, uuid.UUID, json.RawMessage) (json.RawMessage, error) {
 	return f.raw()
 }
 

@@ -38,6 +38,7 @@ const (
 	codeBadData             code = "bad_data"
 	codeQueueFull           code = "QUEUE_FULL"
 	codeEncryptionRequired  code = "encryption_key_missing"
+	codeStateUndecryptable  code = "state_undecryptable"
 	codeInvalidTenant       code = "invalid_tenant"
 	codeAuthRequired        code = "auth_required"
 	codeInvalidToken        code = "invalid_token"
@@ -96,6 +97,7 @@ var errorTable = []errorRow{
 	{codeBadData, http.StatusBadRequest, "PostgreSQL refused a value of the request", false, "A value cannot be stored or compared, for example a NUL character in a text. Nothing of the request part was done."},
 	{codeQueueFull, http.StatusOK, "queue is full", false, "The queue has reached its `maxSize`. Consume or raise the limit, then push again. In a push answer only the refused items carry it."},
 	{codeEncryptionRequired, http.StatusServiceUnavailable, "the queue is encrypted and this broker has no key: set QUEEN_ENCRYPTION_KEY on every broker", true, "Configure the encryption key on every broker. Nothing was stored in plain text, nothing was delivered, nothing stays leased."},
+	{codeStateUndecryptable, http.StatusConflict, "stored state of this streaming query cannot be decrypted: bring the key back that it was encrypted with, or register the query again with reset", false, "The stored state was changed, or its key is nowhere any more (`queen keys check` tells). Nothing was done."},
 	{codeInvalidTenant, http.StatusBadRequest, "invalid x-queen-tenant header (must be a UUID)", false, "Send the header once, as a canonical UUID, or not at all for the default tenant."},
 	{codeAuthRequired, http.StatusUnauthorized, "Authentication required", false, "Send `Authorization: Bearer <token>`."},
 	{codeInvalidToken, http.StatusUnauthorized, "Invalid token", false, "The text says what is wrong with the token. Get a new one."},

@@ -10,6 +10,7 @@ import (
 	"queenmq/internal/engine/replay"
 	"queenmq/internal/engine/segment"
 	"queenmq/internal/engine/spool"
+	"queenmq/internal/engine/stream"
 	"queenmq/internal/engine/tail"
 	"queenmq/internal/pg"
 	"queenmq/internal/tenant"
@@ -54,6 +55,7 @@ var sentinels = []sentinel{
 	{"replay.ErrNoPayload", replay.ErrNoPayload, codeConflict},
 	{"pg.ErrInvalidCursor", pg.ErrInvalidCursor, codeInvalidCursor},
 	{"pop.ErrKeyMissing", pop.ErrKeyMissing, codeEncryptionRequired},
+	{"stream.ErrUndecryptable", stream.ErrUndecryptable, codeStateUndecryptable},
 	{"pg.ErrRootCertificates", pg.ErrRootCertificates, codeInternal},
 	{"auth.ErrRequired", auth.ErrRequired, codeAuthRequired},
 	{"auth.ErrForbidden", auth.ErrForbidden, codeForbidden},

@@ -102,6 +102,5 @@ type TraceStore interface {
 type StreamStore interface {
 	RegisterStreamQuery(ctx context.Context, tenant uuid.UUID, request json.RawMessage) (json.RawMessage, error)
 	ListStreams(ctx context.Context, tenant uuid.UUID, limit int, after string) (json.RawMessage, error)
-	StreamState(ctx context.Context, tenant uuid.UUID, request json.RawMessage) (json.RawMessage, error)
 	StreamRipe(ctx context.Context, tenant uuid.UUID, request json.RawMessage) (json.RawMessage, error)
 }

@@ -16,8 +16,9 @@ import (
 	"queenmq/internal/pg"
 )
 
-// A Streamer commits the cycles of streaming queries; *stream.Server is one.
+// A Streamer commits the cycles of streaming queries and reads their state; *stream.Server is one.
 type Streamer interface {
+	State(ctx context.Context, tenant, query, partition uuid.UUID, f stream.Filter) (json.RawMessage, error)
 	Run(ctx context.Context, tenant uuid.UUID, producerSub string, c stream.Cycle) (json.RawMessage, error)
 }
 
@@ -112,8 +113,8 @@ func (s *Server) streamState(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return newError(codeBadBody, "request body must be a JSON object")
 	}
-	request := make(map[string]jsontext.Value)
-	for _, name := range [...]string{"query_id", "partition_id"} {
+	var ids [2]uuid.UUID
+	for i, name := range [...]string{"query_id", "partition_id"} {
 		text, err := stringMember(members, name)
 		if err != nil {
 			return err
@@ -123,37 +124,28 @@ func (s *Server) streamState(w http.ResponseWriter, r *http.Request) error {
 			refused.body = []byte(`{"success":false,"error":"query_id and partition_id are required","code":"bad_body","rows":[]}`)
 			return refused
 		}
-		if _, ok := parseUUID(text); !ok {
+		var ok bool
+		if ids[i], ok = parseUUID(text); !ok {
 			return newError(codeBadBody, "bad body: "+name+" must be a UUID")
 		}
-		request[name] = members[name]
 	}
+	var filter stream.Filter
 	if raw, ok := present(members, "keys"); ok {
-		var keys []string
-		if err := jsonv2.Unmarshal(raw, &keys); err != nil {
+		if err := jsonv2.Unmarshal(raw, &filter.Keys); err != nil {
 			return newError(codeBadBody, "bad body: keys must be an array of strings")
 		}
-		request["keys"] = raw
 	}
-	prefix, err := stringMember(members, "key_prefix")
-	if err != nil {
+	if filter.Prefix, err = stringMember(members, "key_prefix"); err != nil {
 		return err
-	}
-	if prefix != "" {
-		request["key_prefix"] = members["key_prefix"]
 	}
 	if raw, ok := present(members, "ripe_at_or_before"); ok {
 		var n float64
 		if err := jsonv2.Unmarshal(raw, &n); err != nil {
 			return newError(codeBadBody, "bad body: ripe_at_or_before must be a number of milliseconds")
 		}
-		request["ripe_at_or_before"] = raw
+		filter.RipeAtOrBefore = json.RawMessage(raw)
 	}
-	element, err := jsonv2.Marshal(request)
-	if err != nil {
-		return err
-	}
-	return relay(w)(s.deps.Store.StreamState(r.Context(), tenantOf(r), element))
+	return relay(w)(s.deps.Streamer.State(r.Context(), tenantOf(r), ids[0], ids[1], filter))
 }
 
 // streamRipe lists idle partitions whose windows have ended, for runners that close them.

@@ -39,6 +39,7 @@ const (
 	RotateSegments RotationStage = "segments"
 	RotateLetters  RotationStage = "letters"
 	RotateTraces   RotationStage = "traces"
+	RotateStates   RotationStage = "states"
 	RotationDone   RotationStage = "done"
 )
 
@@ -78,28 +79,35 @@ RETURNING stage, after_id, after_offset, seen, changed, payloads, unreadable`, k
 
 // A SealedRow is a row that may hold encrypted payloads.
 type SealedRow struct {
-	// ID is the partition of a segment, the row of a dead letter or of a trace; Offset is the base offset of a segment.
+	// ID is the partition of a segment, the row of a dead letter or of a trace, the name of a row of streaming state; Offset is the base offset
+	// of a segment.
 	ID     uuid.UUID
 	Offset int64
-	// Blob is the segment; Payload and Error the envelopes of a dead letter, nil where there is none; Payload that of a trace.
+	// Blob is the segment; Payload and Error the envelopes of a dead letter, nil where there is none; Payload that of a trace or of state.
 	Blob, Payload, Error []byte
 	// Marked says that Payload is an envelope. A dead letter filed by an older build does not say.
 	Marked bool
+	// Query and Partition are where a row of streaming state belongs; zero for everything else.
+	Query, Partition uuid.UUID
 }
 
 // The rows of the stages. They are read without locks, and compared when they are put back.
 const (
-	rekeySegments = `SELECT id, off, blob, NULL::bytea, NULL::bytea, true FROM queen.rekey_segments_v1($1::uuid, $2::bigint, $3::int)`
-	rekeyLetters  = `SELECT d.id, 0::bigint, NULL::bytea, d.payload_raw, d.error_sealed, COALESCE(d.encrypted, false) FROM queen.log_dlq d
+	rekeySegments = `SELECT id, off, blob, NULL::bytea, NULL::bytea, true, NULL::uuid, NULL::uuid FROM queen.rekey_segments_v1($1::uuid, $2::bigint, $3::int)`
+	rekeyLetters  = `SELECT d.id, 0::bigint, NULL::bytea, d.payload_raw, d.error_sealed, COALESCE(d.encrypted, false), NULL::uuid, NULL::uuid FROM queen.log_dlq d
 WHERE d.id > $1::uuid AND $2::bigint IS NOT NULL AND (d.encrypted IS NOT FALSE AND d.payload_raw IS NOT NULL OR d.error_sealed IS NOT NULL)
 ORDER BY d.id LIMIT $3::int`
-	rekeyTraces = `SELECT t.id, 0::bigint, NULL::bytea, convert_to(t.data::text, 'UTF8'), NULL::bytea, true FROM queen.message_traces t
+	rekeyTraces = `SELECT t.id, 0::bigint, NULL::bytea, convert_to(t.data::text, 'UTF8'), NULL::bytea, true, NULL::uuid, NULL::uuid FROM queen.message_traces t
 WHERE t.id > $1::uuid AND $2::bigint IS NOT NULL AND t.encrypted ORDER BY t.id LIMIT $3::int`
+	rekeyStates = `SELECT x.key::uuid, 0::bigint, NULL::bytea, convert_to(x.sealed, 'UTF8'), NULL::bytea, true, x.query_id, x.partition_id
+FROM (SELECT s.key, s.sealed, s.query_id, s.partition_id FROM queen_streams.state s
+    WHERE s.key COLLATE "C" > $1::uuid::text AND $2::bigint IS NOT NULL AND s.sealed IS NOT NULL ORDER BY s.key COLLATE "C" LIMIT $3::int) x
+ORDER BY x.key COLLATE "C"`
 )
 
 // SealedRows returns the next rows of a stage behind a position, in the order of their keys, at most limit; none is the end.
 func (db *DB) SealedRows(ctx context.Context, stage RotationStage, afterID uuid.UUID, afterOffset int64, limit int) ([]SealedRow, error) {
-	query := map[RotationStage]string{RotateSegments: rekeySegments, RotateLetters: rekeyLetters, RotateTraces: rekeyTraces}[stage]
+	query := map[RotationStage]string{RotateSegments: rekeySegments, RotateLetters: rekeyLetters, RotateTraces: rekeyTraces, RotateStates: rekeyStates}[stage]
 	var found []SealedRow
 	err := db.run(ctx, "read what is stored encrypted", repeatConflicts, func(ctx context.Context, conn *pgx.Conn) error {
 		found = nil
@@ -110,11 +118,11 @@ func (db *DB) SealedRows(ctx context.Context, stage RotationStage, afterID uuid.
 		defer rows.Close()
 		for rows.Next() {
 			var row SealedRow
-			var id pgtype.UUID
-			if err := rows.Scan(&id, &row.Offset, &row.Blob, &row.Payload, &row.Error, &row.Marked); err != nil {
+			var id, query, partition pgtype.UUID
+			if err := rows.Scan(&id, &row.Offset, &row.Blob, &row.Payload, &row.Error, &row.Marked, &query, &partition); err != nil {
 				return err
 			}
-			row.ID = id.Bytes
+			row.ID, row.Query, row.Partition = id.Bytes, query.Bytes, partition.Bytes
 			found = append(found, row)
 		}
 		return rows.Err()
@@ -175,6 +183,17 @@ WHERE d.id = u.id AND h.id = u.id AND d.payload_raw IS NOT DISTINCT FROM u.was A
 	case RotateTraces:
 		_, err = tx.Exec(ctx, `UPDATE queen.message_traces t SET data = convert_from(u.now, 'UTF8')::jsonb
 FROM unnest($1::uuid[], $2::bytea[]) AS u (id, now) WHERE t.id = u.id`, ids, now)
+	case RotateStates:
+		names, queries, partitions := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.UUID, n)
+		for i, r := range rows {
+			names[i], queries[i], partitions[i] = uuidArgument(r.Now.ID), uuidArgument(r.Was.Query), uuidArgument(r.Was.Partition)
+		}
+		// A cycle that wrote the row meanwhile, under either name, has written what is newer.
+		_, err = tx.Exec(ctx, `UPDATE queen_streams.state s SET key = u.name::text, sealed = convert_from(u.now, 'UTF8')
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::bytea[], $6::bytea[]) AS u (id, query, partition, name, was, now)
+WHERE s.query_id = u.query AND s.partition_id = u.partition AND s.key = u.id::text AND s.sealed = convert_from(u.was, 'UTF8')
+  AND (u.name = u.id OR NOT EXISTS (SELECT 1 FROM queen_streams.state o WHERE o.query_id = u.query AND o.partition_id = u.partition AND o.key = u.name::text))`,
+			ids, queries, partitions, names, was, now)
 	case RotationDone:
 	}
 	return err
@@ -185,7 +204,8 @@ func (db *DB) StoredRows(ctx context.Context) (n int64, err error) {
 	err = db.run(ctx, "count what is stored", repeatConflicts, func(ctx context.Context, conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `SELECT (SELECT count(*) FROM queen.log_segments)
     + (SELECT count(*) FROM queen.log_dlq d WHERE d.encrypted IS NOT FALSE AND d.payload_raw IS NOT NULL OR d.error_sealed IS NOT NULL)
-    + (SELECT count(*) FROM queen.message_traces t WHERE t.encrypted)`).Scan(&n)
+    + (SELECT count(*) FROM queen.message_traces t WHERE t.encrypted)
+    + (SELECT count(*) FROM queen_streams.state s WHERE s.sealed IS NOT NULL)`).Scan(&n)
 	})
 	return n, err
 }

@@ -21,6 +21,9 @@ type StreamCycle struct {
 	IfState json.RawMessage
 	// StateOps is a JSON array of {"type","key","value"}; nil is none.
 	StateOps json.RawMessage
+	// Ring are the ids of the caller's encryption keys when IfState and StateOps are those of encrypted state, see log_streams_state_v1;
+	// nil for state in clear.
+	Ring []string
 	// Sinks has one segment per (queue, partition).
 	Sinks []Segment
 	// Ack is nil for a cycle that leaves the source cursor where it is.
@@ -51,6 +54,8 @@ type StreamCycleResult struct {
 	LeaseReleased bool
 	// Duplicates lists, after a failure for that reason, the sinks some of whose frames are stored already.
 	Duplicates []StreamDuplicates
+	// MustSeal: the state must be encrypted and was not. KeyMissing: others encrypt with a key that is not in the ring.
+	MustSeal, KeyMissing bool
 }
 
 // A StreamSink names a sink partition.
@@ -72,6 +77,7 @@ type (
 		Group        string           `json:"consumer_group"`
 		Worker       string           `json:"worker"`
 		ReleaseLease bool             `json:"release_lease"`
+		Ring         []string         `json:"ring,omitempty"`
 		IfState      json.RawMessage  `json:"if_state,omitempty"`
 		StateOps     json.RawMessage  `json:"state_ops,omitempty"`
 		Sinks        []streamSinkJSON `json:"sink_segments"`
@@ -91,10 +97,12 @@ type (
 		Count int64 `json:"count"`
 	}
 	streamAnswerJSON struct {
-		Success bool   `json:"success"`
-		Error   string `json:"error"`
-		Queue   string `json:"queueName"`
-		Pushed  []struct {
+		Success    bool   `json:"success"`
+		Error      string `json:"error"`
+		Queue      string `json:"queueName"`
+		MustSeal   bool   `json:"must_seal"`
+		KeyMissing bool   `json:"key_missing"`
+		Pushed     []struct {
 			Queue     string `json:"queue"`
 			Partition string `json:"partition"`
 			Status    string `json:"status"`
@@ -117,7 +125,7 @@ type (
 func (db *DB) StreamsCycle(ctx context.Context, c StreamCycle) (StreamCycleResult, error) {
 	element := streamCycleJSON{
 		Tenant: c.Tenant, QueryID: c.QueryID, PartitionID: c.PartitionID, Group: c.Group, Worker: c.Worker, ReleaseLease: !c.KeepLease,
-		IfState: c.IfState, StateOps: c.StateOps, Sinks: make([]streamSinkJSON, len(c.Sinks)),
+		Ring: c.Ring, IfState: c.IfState, StateOps: c.StateOps, Sinks: make([]streamSinkJSON, len(c.Sinks)),
 	}
 	for i, s := range c.Sinks {
 		sink := streamSinkJSON{
@@ -154,6 +162,7 @@ func decodeStreamCycle(answer []byte) (StreamCycleResult, error) {
 	}
 	result := StreamCycleResult{
 		Answer: answer, Success: raw.Success, Error: raw.Error, Queue: raw.Queue, LeaseReleased: raw.Ack != nil && raw.Ack.LeaseReleased,
+		MustSeal: raw.MustSeal, KeyMissing: raw.KeyMissing,
 	}
 	for _, pushed := range raw.Pushed {
 		if PushStatus(pushed.Status) == PushQueued {
@@ -168,4 +177,13 @@ func decodeStreamCycle(answer []byte) (StreamCycleResult, error) {
 		result.Duplicates = append(result.Duplicates, duplicates)
 	}
 	return result, nil
+}
+
+// StreamSeals reports whether the state of a query for a partition must be encrypted, as log_streams_seals_v1 describes it.
+func (db *DB) StreamSeals(ctx context.Context, tenant, query, partition uuid.UUID) (seals bool, err error) {
+	err = db.run(ctx, "read whether streaming state is encrypted", repeatLocks, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `SELECT queen.log_streams_seals_v1($1::uuid, $2::uuid, $3::uuid)`,
+			uuidArgument(tenant), uuidArgument(query), uuidArgument(partition)).Scan(&seals)
+	})
+	return seals, err
 }

@@ -58,6 +58,8 @@ func (e *UndecryptableError) Is(target error) bool { return target == ErrUndecry
 type key struct {
 	id   KeyID
 	aead cipher.AEAD
+	// naming is a key of its own, derived from this one, see [Ring.Names].
+	naming [sha256.Size]byte
 }
 
 // A Ring is the key that encrypts and the older ones that still decrypt.
@@ -108,7 +110,7 @@ func parseKey(text string) (key, error) {
 		return key{}, err
 	}
 	sum := sha256.Sum256(append([]byte("queen key id\x00"), raw...))
-	return key{id: KeyID(sum[:len(KeyID{})]), aead: aead}, nil
+	return key{id: KeyID(sum[:len(KeyID{})]), aead: aead, naming: sha256.Sum256(append([]byte("queen naming key\x00"), raw...))}, nil
 }
 
 // ActiveID is the id of the key that encrypts.

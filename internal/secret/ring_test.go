@@ -173,3 +173,19 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+func TestNamesTellNothingAndAreFoundAgain(t *testing.T) {
+	t.Parallel()
+	before, after := ring(t, vectorKey, ""), ring(t, otherKey, vectorKey)
+	scope := []byte("query and partition")
+	name := before.Names(scope, "alice@example.org")
+	require.Len(t, name, 1)
+	require.Regexp(t, `^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`, name[0])
+	require.Equal(t, name, ring(t, vectorKey, "").Names(scope, "alice@example.org"), "names stay")
+	both := after.Names(scope, "alice@example.org")
+	require.Equal(t, name[0], both[1], "what an old key named is found")
+	require.NotEqual(t, both[0], both[1])
+	for _, other := range [][]string{before.Names(scope, "bob@example.org"), before.Names([]byte("another query"), "alice@example.org"), before.Names([]byte("query and partitionalice"), "@example.org")} {
+		require.NotEqual(t, name, other)
+	}
+}

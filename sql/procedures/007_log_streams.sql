@@ -1,7 +1,9 @@
 -- Streams: one cycle of a streaming query (state, sink pushes, source ack) as one commit.
 
 -- log_streams_state_v1: apply the state operations of one (query, partition), in order.
---   p_ops  [{"type":"upsert"|"delete","key","value"?}]; value defaults to {}. For a key named twice the last operation counts
+--   p_ops  [{"type":"upsert"|"delete","key","value"?,"sealed"?,"aliases"?:[]}]; value defaults to {}. For a key named twice the last
+--          operation counts. An encrypted row has its envelope in sealed; aliases are the other names that the row may have: in clear,
+--          or made with other encryption keys
 -- Returns the number of operations. Another type raises "Unknown state_op type: …", a missing key "state_op key is required".
 -- Locks: the state rows, ascending by key. Called by: log_streams_cycle_v1.
 CREATE OR REPLACE FUNCTION queen.log_streams_state_v1(p_query_id UUID, p_partition_id UUID, p_ops JSONB)
@@ -25,20 +27,26 @@ BEGIN
         RAISE EXCEPTION 'state_op key is required' USING ERRCODE = 'QU004';
     END IF;
 
-    INSERT INTO queen_streams.state AS s (query_id, partition_id, key, value, updated_at)
-    SELECT p_query_id, p_partition_id, l.key, COALESCE(l.v -> 'value', '{}'), clock_timestamp()
+    INSERT INTO queen_streams.state AS s (query_id, partition_id, key, value, sealed, updated_at)
+    SELECT p_query_id, p_partition_id, l.key, COALESCE(l.v -> 'value', '{}'), l.v ->> 'sealed', clock_timestamp()
       FROM (SELECT DISTINCT ON (o.v ->> 'key') o.v ->> 'key' AS key, o.v
               FROM jsonb_array_elements(p_ops) WITH ORDINALITY AS o (v, ord)
              ORDER BY o.v ->> 'key', o.ord DESC) l
      WHERE l.v ->> 'type' = 'upsert'
      ORDER BY l.key
-        ON CONFLICT (query_id, partition_id, key) DO UPDATE SET value = EXCLUDED.value, updated_at = EXCLUDED.updated_at;
+        ON CONFLICT (query_id, partition_id, key) DO UPDATE
+           SET value = EXCLUDED.value, sealed = EXCLUDED.sealed, updated_at = EXCLUDED.updated_at;
     -- By a list of keys: joined to the operations, the planner, which expects a handful, would walk all of them for each state row.
     v_gone := ARRAY(SELECT l.key
                       FROM (SELECT DISTINCT ON (o.v ->> 'key') o.v ->> 'key' AS key, o.v ->> 'type' AS type
                               FROM jsonb_array_elements(p_ops) WITH ORDINALITY AS o (v, ord)
                              ORDER BY o.v ->> 'key', o.ord DESC) l
-                     WHERE l.type = 'delete' ORDER BY l.key);
+                     WHERE l.type = 'delete'
+                     UNION
+                    SELECT jsonb_array_elements_text(o.v -> 'aliases')
+                      FROM jsonb_array_elements(p_ops) AS o (v)
+                     WHERE jsonb_typeof(o.v -> 'aliases') = 'array'
+                     ORDER BY 1);
     IF cardinality(v_gone) > 0 THEN
         DELETE FROM queen_streams.state s
          WHERE s.query_id = p_query_id AND s.partition_id = p_partition_id AND s.key = ANY (v_gone);
@@ -194,7 +202,9 @@ BEGIN
 END $$;
 
 -- log_streams_expect_v1: refuse a cycle that was computed from state which is no longer the stored one.
---   p_expected  [{"key","value"}]: each row must have exactly this value; null or absent: there must be no such row
+--   p_expected  [{"key","value"}]: each row must have exactly this value; null or absent: there must be no such row. Where the state is
+--               encrypted {"shown":key,"key"?,"sealed"?,"value"?,"names":[…]}: of all names that the row may have key alone must
+--               exist, with this envelope, or in clear with this value; without key none may
 -- Raises "state changed: …" naming the first key that differs. Two runners may compute from the same state, one of them without a
 -- lease (an idle flush): the one that commits second is refused here and reads again.
 -- Locks: none; the caller holds the advisory lock of the state shard. Called by: log_streams_cycle_v1.
@@ -208,27 +218,75 @@ BEGIN
     IF p_expected IS NULL OR jsonb_typeof(p_expected) <> 'array' THEN
         RETURN;
     END IF;
-    SELECT COALESCE(e.v ->> 'key', '') INTO v_key
+    SELECT COALESCE(e.v ->> 'shown', e.v ->> 'key', '') INTO v_key
       FROM jsonb_array_elements(p_expected) WITH ORDINALITY AS e (v, ord)
       LEFT JOIN queen_streams.state s ON s.query_id = p_query_id AND s.partition_id = p_partition_id AND s.key = e.v ->> 'key'
-     WHERE s.value IS DISTINCT FROM NULLIF(e.v -> 'value', 'null'::jsonb)
+     WHERE CASE WHEN e.v ? 'names'
+                THEN s.sealed IS DISTINCT FROM e.v ->> 'sealed'
+                     OR e.v ->> 'sealed' IS NULL AND s.value IS DISTINCT FROM e.v -> 'value'
+                     OR EXISTS (SELECT 1 FROM queen_streams.state o
+                                 WHERE o.query_id = p_query_id AND o.partition_id = p_partition_id
+                                   AND o.key = ANY (ARRAY(SELECT jsonb_array_elements_text(e.v -> 'names')))
+                                   AND o.key IS DISTINCT FROM e.v ->> 'key')
+                ELSE s.value IS DISTINCT FROM NULLIF(e.v -> 'value', 'null'::jsonb) END
      ORDER BY e.ord LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'state changed: key "%" is not as the cycle expects it; read the state again', v_key USING ERRCODE = 'QU004';
     END IF;
 END $$;
 
+-- log_streams_seals_v1: whether the state of a query must be encrypted: its source queue, its sink queue or the queue of the partition
+-- demands that, or rows of it are encrypted. An unknown query, and one of another tenant, is FALSE.
+-- Locks: none. Called by: pg.StreamSeals, log_streams_cycle_v1.
+CREATE OR REPLACE FUNCTION queen.log_streams_seals_v1(p_tenant UUID, p_query_id UUID, p_partition_id UUID)
+RETURNS BOOLEAN
+LANGUAGE sql STABLE
+AS $$
+    SELECT COALESCE((
+        SELECT s.sealed
+            OR EXISTS (SELECT 1 FROM queen.queues q
+                        WHERE q.tenant_id = p_tenant AND q.name IN (s.source_queue, s.sink_queue) AND q.encryption_enabled)
+            OR EXISTS (SELECT 1 FROM queen.log_partitions lp JOIN queen.queues q ON q.id = lp.queue_id
+                        WHERE lp.id = p_partition_id AND q.tenant_id = p_tenant AND q.encryption_enabled)
+          FROM queen_streams.queries s
+         WHERE s.id = p_query_id AND s.tenant_id = p_tenant), FALSE)
+$$;
+
+-- log_streams_seal_v1: what a cycle must respect about encryption, under the advisory lock of its state shard.
+--   p_request  the element: ring (ids of all encryption keys that the caller has) says that its state is encrypted
+-- Raises "the state of this query must be encrypted" for a cycle in clear that reads or writes state, and "an encryption key is missing"
+-- when others encrypt with a key that is not in the ring: what lies under names of that key would be overlooked.
+-- Locks: the query's row, when its first encrypted state is written. Called by: log_streams_cycle_v1.
+CREATE OR REPLACE FUNCTION queen.log_streams_seal_v1(p_tenant UUID, p_query_id UUID, p_partition_id UUID, p_request JSONB)
+RETURNS VOID
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    IF jsonb_typeof(p_request -> 'ring') = 'array' THEN
+        IF EXISTS (SELECT 1 FROM queen.encryption_keys k WHERE NOT p_request -> 'ring' ? k.id) THEN
+            RAISE EXCEPTION 'an encryption key is missing' USING ERRCODE = 'QU004';
+        END IF;
+        UPDATE queen_streams.queries s SET sealed = TRUE WHERE s.id = p_query_id AND NOT s.sealed;
+    ELSIF (jsonb_typeof(p_request -> 'state_ops') = 'array' OR jsonb_typeof(p_request -> 'if_state') = 'array')
+      AND queen.log_streams_seals_v1(p_tenant, p_query_id, p_partition_id) THEN
+        RAISE EXCEPTION 'the state of this query must be encrypted' USING ERRCODE = 'QU004';
+    END IF;
+END $$;
+
 -- log_streams_cycle_v1: commit cycles of streaming queries.
---   p_requests  [{"idx"|"index","tenant"?,"query_id","partition_id","consumer_group"?,"worker","release_lease"?=true,
+--   p_requests  [{"idx"|"index","tenant"?,"query_id","partition_id","consumer_group"?,"worker","release_lease"?=true,"ring"?:[],
 --                 "if_state"?,"state_ops"?,"sink_segments"?,"ack"?:{"ok"?=true,"count"?=0}|null}]; an empty group is
---                __QUEUE_MODE__; if_state is what log_streams_expect_v1 checks before anything is written
+--                __QUEUE_MODE__; if_state is what log_streams_expect_v1 checks before anything is written, ring what
+--                log_streams_seal_v1 does
 -- Pass ONE element per call: with several, the consumer lock of one precedes the partition locks of the next, against the global
 -- order.
 -- Returns [{"idx","result":{"success","query_id","partition_id","queueName","state_ops_applied","push_results","ack_result"}}].
--- An element that fails is rolled back alone and answers success:false with "error" (and "duplicates", see log_streams_push_v1).
+-- An element that fails is rolled back alone and answers success:false with "error" (and "duplicates", see log_streams_push_v1; and
+-- "must_seal":true or "key_missing":true, see log_streams_seal_v1).
 -- Deadlock, serialization failure and lock timeout are not caught: they fail the call, which the caller repeats.
 -- The query and the source partition must belong to the tenant; sinks resolve within it.
--- Locks, in this order: advisory lock of (query, partition), so that cycles of one state shard commit one at a time; state rows;
+-- Locks, in this order: advisory lock of (query, partition), so that cycles of one state shard commit one at a time; the query's row,
+-- once; state rows;
 -- what log_push_multi_v1 takes; the consumer row. Called by: pg.StreamsCycle.
 CREATE OR REPLACE FUNCTION queen.log_streams_cycle_v1(p_requests JSONB)
 RETURNS JSONB
@@ -273,6 +331,7 @@ BEGIN
             END IF;
 
             PERFORM pg_advisory_xact_lock(hashtextextended(v_query::TEXT || ':' || v_pid::TEXT, 0));
+            PERFORM queen.log_streams_seal_v1(v_tenant, v_query, v_pid, v_el.v);
             PERFORM queen.log_streams_expect_v1(v_query, v_pid, v_el.v -> 'if_state');
             v_applied := queen.log_streams_state_v1(v_query, v_pid, v_el.v -> 'state_ops');
             v_pushed := queen.log_streams_push_v1(v_tenant, v_el.v -> 'sink_segments');
@@ -296,6 +355,10 @@ BEGIN
                     'push_results', '[]'::JSONB, 'ack_result', NULL, 'error', v_error);
                 IF v_error LIKE 'partial duplicate %' THEN
                     v_result := v_result || jsonb_build_object('duplicates', v_detail::JSONB);
+                ELSIF v_error = 'the state of this query must be encrypted' THEN
+                    v_result := v_result || '{"must_seal":true}';
+                ELSIF v_error = 'an encryption key is missing' THEN
+                    v_result := v_result || '{"key_missing":true}';
                 END IF;
         END;
         v_results := v_results || jsonb_build_array(jsonb_build_object(
@@ -308,4 +371,6 @@ GRANT EXECUTE ON FUNCTION queen.log_streams_expect_v1(UUID, UUID, JSONB) TO PUBL
 GRANT EXECUTE ON FUNCTION queen.log_streams_state_v1(UUID, UUID, JSONB) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_streams_push_v1(UUID, JSONB) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_streams_ack_v1(UUID, TEXT, TEXT, BOOLEAN, BOOLEAN, BIGINT) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_streams_seals_v1(UUID, UUID, UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_streams_seal_v1(UUID, UUID, UUID, JSONB) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_streams_cycle_v1(JSONB) TO PUBLIC;

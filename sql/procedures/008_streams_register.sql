@@ -60,7 +60,7 @@ BEGIN
                     END IF;
                     UPDATE queen_streams.queries s
                        SET source_queue = v_el.v ->> 'source_queue', sink_queue = NULLIF(v_el.v ->> 'sink_queue', ''),
-                           config_hash = v_el.v ->> 'config_hash', updated_at = clock_timestamp()
+                           config_hash = v_el.v ->> 'config_hash', sealed = s.sealed AND NOT v_reset, updated_at = clock_timestamp()
                      WHERE s.id = v_id;
                     v_result := jsonb_build_object('success', TRUE, 'query_id', v_id, 'name', v_el.v ->> 'name',
                         'config_hash', v_el.v ->> 'config_hash', 'fresh', FALSE, 'reset', v_reset);

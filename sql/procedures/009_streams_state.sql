@@ -1,12 +1,14 @@
 -- Reads of the state of streaming queries.
 
 -- streams_state_get_v1: state values of (query, partition).
---   p_requests  [{"idx"?,"query_id","partition_id","keys"?:[],"key_prefix"?,"ripe_at_or_before"?}]. Filters are ANDed: keys that
---               is not an array, or empty, filters nothing; key_prefix is literal; ripe_at_or_before (epoch ms) keeps the rows
---               whose value.windowEnd is a number at or before it
+--   p_requests  [{"idx"?,"query_id","partition_id","keys"?:[],"key_prefix"?,"ripe_at_or_before"?,"ring"?:[]}]. Filters are ANDed:
+--               keys that is not an array, or empty, filters nothing; key_prefix is literal; ripe_at_or_before (epoch ms) keeps the rows
+--               whose value.windowEnd is a number at or before it. ring are the ids of the encryption keys that the caller has
 --   p_tenant    a query of another tenant reads as empty
 -- Returns [{"idx","result":{"success":true,"rows":[{"key","value","updated_at"}]}}], rows ordered by key (byte order); without both
 -- ids {"success":false,"error":"query_id and partition_id are required","rows":[]}. updated_at is ISO-us with offset +00:00.
+-- Of a query with encrypted state the result has "sealed":true, and encrypted rows have their envelope in "sealed" and a name in "key";
+-- key_prefix does not filter them. When others encrypt with a key that is not in the ring it has "key_missing":true and no rows.
 -- Locks: none. Called by: pg.StreamState.
 CREATE OR REPLACE FUNCTION queen.streams_state_get_v1(
     p_requests JSONB, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
@@ -39,6 +41,7 @@ BEGIN
                            THEN (v_el.v ->> 'ripe_at_or_before')::NUMERIC END;
             SELECT COALESCE(jsonb_agg(jsonb_build_object('key', t.key, 'value', t.value,
                        'updated_at', to_char(t.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'))
+                       || CASE WHEN t.sealed IS NULL THEN '{}' ELSE jsonb_build_object('sealed', t.sealed) END
                        ORDER BY t.key COLLATE "C"), '[]'::JSONB)
               INTO v_rows
               FROM queen_streams.queries s
@@ -46,10 +49,19 @@ BEGIN
              WHERE s.id = (v_el.v ->> 'query_id')::UUID AND s.tenant_id = p_tenant
                AND t.partition_id = (v_el.v ->> 'partition_id')::UUID
                AND (v_keys IS NULL OR t.key = ANY (v_keys))
-               AND (v_prefix IS NULL OR starts_with(t.key, v_prefix))
+               AND (v_prefix IS NULL OR starts_with(t.key, v_prefix) OR t.sealed IS NOT NULL)
                AND (v_ripe IS NULL OR CASE WHEN jsonb_typeof(t.value -> 'windowEnd') = 'number'
                                            THEN (t.value ->> 'windowEnd')::NUMERIC <= v_ripe END);
             v_result := jsonb_build_object('success', TRUE, 'rows', v_rows);
+            -- The query's mark, not the rows: rows under names that the caller cannot make are not found.
+            IF EXISTS (SELECT 1 FROM queen_streams.queries s
+                        WHERE s.id = (v_el.v ->> 'query_id')::UUID AND s.tenant_id = p_tenant AND s.sealed) THEN
+                v_result := v_result || '{"sealed":true}';
+                IF EXISTS (SELECT 1 FROM queen.encryption_keys k
+                            WHERE NOT COALESCE(v_el.v -> 'ring', '[]') ? k.id) THEN
+                    v_result := v_result || '{"key_missing":true,"rows":[]}';
+                END IF;
+            END IF;
         END IF;
         v_results := v_results || jsonb_build_array(jsonb_build_object(
             'idx', COALESCE((v_el.v ->> 'idx')::INT, v_el.ord::INT - 1), 'result', v_result));

@@ -10,8 +10,8 @@ CREATE TABLE IF NOT EXISTS queen.encryption_keys (
     used_at    TIMESTAMPTZ NOT NULL DEFAULT now()
 );
 
--- queen.key_rotations: how far re-encryption under a key has come. One row per key; work goes through what is stored in three stages,
--- segments, letters (dead letters) and traces, in the order of their primary keys.
+-- queen.key_rotations: how far re-encryption under a key has come. One row per key; work goes through what is stored in four stages,
+-- segments, letters (dead letters), traces and states (of streaming queries), in the order of their primary keys; states by their names.
 --   after_id, after_offset  the last row done in the stage
 --   seen, changed           rows read, and rows written again; payloads: re-encrypted; unreadable: payloads that no key opened
 CREATE TABLE IF NOT EXISTS queen.key_rotations (

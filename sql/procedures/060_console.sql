@@ -74,9 +74,9 @@ AS $$
                'nextCursor', (SELECT l.name FROM page l WHERE l.ord = GREATEST(p_limit, 1) AND EXISTS (SELECT 1 FROM page m WHERE m.ord > l.ord)))
       FROM page g
      CROSS JOIN LATERAL (
-        SELECT count(*) AS n, COALESCE(sum(pg_column_size(t.value)), 0) AS bytes, count(DISTINCT t.partition_id) AS partitions,
+        SELECT count(*) AS n, COALESCE(sum(pg_column_size(t.value) + COALESCE(pg_column_size(t.sealed), 0)), 0) AS bytes, count(DISTINCT t.partition_id) AS partitions,
                min(t.updated_at) AS oldest, max(t.updated_at) AS newest
-          FROM (SELECT t.partition_id, t.value, t.updated_at FROM queen_streams.state t WHERE t.query_id = g.id LIMIT 10001) t) x
+          FROM (SELECT t.partition_id, t.value, t.sealed, t.updated_at FROM queen_streams.state t WHERE t.query_id = g.id LIMIT 10001) t) x
 $$;
 
 GRANT EXECUTE ON FUNCTION queen.log_seek_preview_v1(TEXT, TEXT, TEXT, BOOLEAN, TIMESTAMPTZ, BIGINT, UUID) TO PUBLIC;

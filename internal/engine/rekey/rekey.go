@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"queenmq/internal/engine/segment"
+	"queenmq/internal/engine/stream"
 	"queenmq/internal/pg"
 	"queenmq/internal/secret"
 )
@@ -57,7 +58,7 @@ func Count(ctx context.Context, db Store, ring *secret.Ring, seen func(rows int6
 	return c, nil
 }
 
-var stages = [...]pg.RotationStage{pg.RotateSegments, pg.RotateLetters, pg.RotateTraces}
+var stages = [...]pg.RotationStage{pg.RotateSegments, pg.RotateLetters, pg.RotateTraces, pg.RotateStates}
 
 func (c *Census) add(ring *secret.Ring, row pg.SealedRow) {
 	count := func(envelope []byte, marked bool) {
@@ -171,12 +172,31 @@ func (r *resealer) row(row pg.SealedRow) (pg.SealedRow, error) {
 		row.Blob = blob
 		return row, err
 	}
+	if row.Query != uuid.Nil {
+		return r.state(row)
+	}
 	if row.Payload != nil {
 		row.Payload = r.envelope(row.Payload, row.Marked)
 	}
 	if row.Error != nil {
 		row.Error = r.envelope(row.Error, true)
 	}
+	return row, nil
+}
+
+// state seals a row of streaming state, whose name changes with the key.
+func (r *resealer) state(row pg.SealedRow) (pg.SealedRow, error) {
+	was := r.payloads
+	envelope := r.envelope(row.Payload, true)
+	if r.payloads == was {
+		return row, nil
+	}
+	name, err := stream.NameOf(r.ring, row.Query, row.Partition, row.ID, row.Payload)
+	if err != nil { // it lies where it does not belong
+		r.payloads, r.unreadable = was, r.unreadable+1
+		return row, nil
+	}
+	row.ID, row.Payload = name, envelope
 	return row, nil
 }
 

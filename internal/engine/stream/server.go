@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -39,6 +41,8 @@ type Cycle struct {
 // A Store is what this package needs of the database door.
 type Store interface {
 	StreamsCycle(ctx context.Context, c pg.StreamCycle) (pg.StreamCycleResult, error)
+	StreamSeals(ctx context.Context, tenant, query, partition uuid.UUID) (bool, error)
+	StreamState(ctx context.Context, tenant uuid.UUID, request json.RawMessage) (json.RawMessage, error)
 }
 
 // Gates wake who waits for messages; *ready.Gates is one.
@@ -54,6 +58,9 @@ type Config struct {
 	Packer *segment.Packer
 	// Encryption is used for the sinks that demand it.
 	Encryption push.Encryption
+	// Ring encrypts the state of queries that read or write a queue which demands encryption. Nil cannot: cycles with state of such queries
+	// are refused with push.ErrEncryptionRequired.
+	Ring Ring
 }
 
 // A Server runs cycles. Make one with [New].
@@ -62,14 +69,22 @@ type Server struct {
 	db    Store
 	gates Gates
 	slots *admission.Controller
+
+	mu sync.Mutex
+	// seals remembers of queries whether their state is encrypted. Once it is it stays so, see log_streams_seal_v1; a "no" that is not true
+	// any more is contradicted by the database. Guarded by mu, at most maxSeals.
+	seals map[uuid.UUID]bool
 }
+
+// maxSeals bounds what a server remembers of queries; beyond it forgets them all, which costs a question for each.
+const maxSeals = 10_000
 
 // New returns a server that commits through db, takes slots of the Push lane and wakes gates.
 func New(cfg Config, db Store, gates Gates, slots *admission.Controller) *Server {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = defaultTimeout
 	}
-	return &Server{cfg: cfg, db: db, gates: gates, slots: slots}
+	return &Server{cfg: cfg, db: db, gates: gates, slots: slots, seals: make(map[uuid.UUID]bool)}
 }
 
 // Run commits a cycle and returns the answer of the wire. A cycle that was rolled back by a rule is no error: the answer says
@@ -81,49 +96,118 @@ func New(cfg Config, db Store, gates Gates, slots *admission.Controller) *Server
 func (s *Server) Run(ctx context.Context, tenant uuid.UUID, producerSub string, c Cycle) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Timeout)
 	defer cancel()
+	sealed, err := s.seal(ctx, tenant, c)
+	if err != nil {
+		return nil, err
+	}
 	items := c.Items
-	for attempt := 1; ; attempt++ {
+	repacked, rechecked, reread := false, 0, 0
+	for {
 		bundle, err := s.cfg.Encryption.Pack(ctx, s.cfg.Packer, tenant, producerSub, items)
 		if err != nil {
 			return nil, err
 		}
-		result, err := s.commit(ctx, tenant, c, bundle.Segments)
+		request, differs, err := s.request(ctx, tenant, c, bundle.Segments, sealed)
 		if err != nil {
 			return nil, err
 		}
-		if !result.Success && len(result.Duplicates) > 0 && attempt == 1 {
+		result, err := s.commit(ctx, request)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case result.Success:
+			for _, sink := range result.Queued {
+				s.gates.Wake(tenant, sink.Queue, sink.Partition)
+			}
+			if result.LeaseReleased && result.Queue != "" {
+				s.gates.Wake(tenant, result.Queue, "")
+			}
+			return result.Answer, nil
+		case result.KeyMissing, result.MustSeal && (sealed || s.cfg.Ring == nil):
+			return nil, fmt.Errorf("state of query %s: %w", c.QueryID, push.ErrEncryptionRequired)
+		case result.MustSeal:
+			sealed = true
+			s.remember(c.QueryID, true)
+			continue
+		case len(result.Duplicates) > 0 && !repacked:
+			repacked = true
 			items = without(items, bundle, result.Duplicates)
 			continue
+		case sealed && !differs && reread < maxRereads && strings.HasPrefix(result.Error, "state changed"):
+			reread++ // by another cycle, which the comparison here will tell, or by re-encryption
+			continue
 		}
-		if !result.Success && attempt <= 2 { // a sink may have come to demand encryption since its settings were read
+		if rechecked < 2 { // a sink may have come to demand encryption since its settings were read
+			rechecked++
 			if again, err := s.cfg.Encryption.Recheck(ctx, tenant, bundle); err != nil {
 				return nil, err
 			} else if again {
 				continue
 			}
 		}
-		for _, sink := range result.Queued {
-			s.gates.Wake(tenant, sink.Queue, sink.Partition)
-		}
-		if result.LeaseReleased && result.Queue != "" {
-			s.gates.Wake(tenant, result.Queue, "")
-		}
 		return result.Answer, nil
 	}
 }
 
+// maxRereads is how often state is read again because it was written again between the look and the commit.
+const maxRereads = 5
+
+// seal says whether the state of a cycle is encrypted.
+func (s *Server) seal(ctx context.Context, tenant uuid.UUID, c Cycle) (bool, error) {
+	if len(c.IfState) == 0 && len(c.StateOps) == 0 {
+		return false, nil
+	}
+	s.mu.Lock()
+	sealed, known := s.seals[c.QueryID]
+	s.mu.Unlock()
+	if !known {
+		var err error
+		if sealed, err = s.db.StreamSeals(ctx, tenant, c.QueryID, c.PartitionID); err != nil {
+			return false, err
+		}
+		s.remember(c.QueryID, sealed)
+	}
+	if sealed && s.cfg.Ring == nil {
+		return false, fmt.Errorf("state of query %s: %w", c.QueryID, push.ErrEncryptionRequired)
+	}
+	return sealed, nil
+}
+
+func (s *Server) remember(query uuid.UUID, sealed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.seals) >= maxSeals {
+		clear(s.seals)
+	}
+	s.seals[query] = sealed
+}
+
+// request is what the database is asked to commit.
+func (s *Server) request(ctx context.Context, tenant uuid.UUID, c Cycle, sinks []pg.Segment, sealed bool) (r pg.StreamCycle, differs bool, err error) {
+	r = pg.StreamCycle{
+		Tenant: tenant, QueryID: c.QueryID, PartitionID: c.PartitionID, Group: c.Group, Worker: c.Worker,
+		IfState: c.IfState, StateOps: c.StateOps, Sinks: sinks, Ack: c.Ack, KeepLease: c.KeepLease,
+	}
+	if !sealed {
+		return r, false, nil
+	}
+	r.Ring = s.cfg.Ring.IDs()
+	if r.StateOps, err = sealOps(s.cfg.Ring, scope(c.QueryID, c.PartitionID), c.StateOps); err != nil {
+		return r, false, err
+	}
+	r.IfState, differs, err = s.sealExpected(ctx, tenant, c)
+	return r, differs, err
+}
+
 // commit runs the one database transaction. When a queue or partition was deleted while it ran everything was rolled back, and the
 // repetition creates it anew.
-func (s *Server) commit(ctx context.Context, tenant uuid.UUID, c Cycle, sinks []pg.Segment) (pg.StreamCycleResult, error) {
+func (s *Server) commit(ctx context.Context, request pg.StreamCycle) (pg.StreamCycleResult, error) {
 	slot, err := s.slots.Acquire(ctx, admission.Push)
 	if err != nil {
 		return pg.StreamCycleResult{}, fmt.Errorf("streams cycle: wait for a slot: %w", err)
 	}
 	defer slot.Release()
-	request := pg.StreamCycle{
-		Tenant: tenant, QueryID: c.QueryID, PartitionID: c.PartitionID, Group: c.Group, Worker: c.Worker,
-		IfState: c.IfState, StateOps: c.StateOps, Sinks: sinks, Ack: c.Ack, KeepLease: c.KeepLease,
-	}
 	result, err := s.db.StreamsCycle(ctx, request)
 	if errors.Is(err, pg.ErrVanished) {
 		result, err = s.db.StreamsCycle(ctx, request)

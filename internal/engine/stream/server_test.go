@@ -30,6 +30,14 @@ func (s *store) StreamsCycle(_ context.Context, c pg.StreamCycle) (pg.StreamCycl
 	return s.answers[n], nil
 }
 
+func (s *store) StreamSeals(context.Context, uuid.UUID, uuid.UUID, uuid.UUID) (bool, error) {
+	return false, nil
+}
+
+func (s *store) StreamState(context.Context, uuid.UUID, json.RawMessage) (json.RawMessage, error) {
+	return json.RawMessage(`{"success":true,"rows":[]}`), nil
+}
+
 type wakes []string
 
 func (w *wakes) Wake(_ uuid.UUID, queue, partition string) { *w = append(*w, queue+"/"+partition) }
