@@ -21,10 +21,11 @@ var stages = []struct {
 	{"frames packed, unpacked", regexp.MustCompile(`engine/segment\.`)},
 	{"dedup cache", regexp.MustCompile(`push/dedup\.`)},
 	{"requests scanned", regexp.MustCompile(`internal/api\.\(\*?(pushScan|ackScan|scanner)`)},
+	{"HTTP answers sent", regexp.MustCompile(`internal/http1\.\(\*exchange\)`)},
 	{"answers rendered", regexp.MustCompile(`pop\.\(\*Result\)|internal/api\.(append|\(\*Server\)\.(writeVerdicts|appendVerdict))`)},
 	{"driver, its sockets", regexp.MustCompile(`jackc/pgx|jackc/puddle|internal/pg\.`)},
 	{"fusion, hot list, acks", regexp.MustCompile(`queenmq/internal/engine/`)},
-	{"HTTP, its sockets", regexp.MustCompile(`^net/http|queenmq/internal/api|net/textproto|^bufio\.`)},
+	{"HTTP, its sockets", regexp.MustCompile(`^net/http|queenmq/internal/(api|http1)|net/textproto|^bufio\.`)},
 	{"scheduler, poller", regexp.MustCompile(`^runtime\.`)},
 	{"rest", regexp.MustCompile(``)},
 }

@@ -188,7 +188,7 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, 
 	if profiles != nil {
 		defer profileListener.Close() // of a start that fails before it is served
 	}
-	server := b.newHTTPServer(engine)
+	front := b.newHTTPFront(engine)
 	if b.cfg.TLS.Cert != "" {
 		source, err := b.newCertificateSource()
 		if err != nil {
@@ -196,7 +196,7 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, 
 			engine.close()
 			return err
 		}
-		server.TLSConfig = source.tlsConfig()
+		front.general.TLSConfig = source.tlsConfig()
 	}
 
 	// running ends with ctx, or with the first part that fails: its error is then the cause. background outlives it, because
@@ -218,9 +218,7 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, 
 	if engine.buffer != nil {
 		start("file buffer", func() error { return engine.buffer.spool.Run(background) })
 	}
-	for _, listener := range listeners {
-		start("http server", func() error { return ignoreClosed(serveOn(server, listener, b.cfg.TLS.Cert != "")) })
-	}
+	front.serveOn(listeners, b.cfg.TLS.Cert != "", start)
 	if profiles != nil {
 		start("profiles", func() error { return ignoreClosed(profiles.Serve(profileListener)) })
 	}
@@ -261,7 +259,7 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, 
 	}
 	<-running.Done()
 
-	grace, cancel := b.drain(running, server, engine)
+	grace, cancel := b.drain(running, front, engine)
 	defer cancel()
 	if profiles != nil {
 		_ = profiles.Close() // a profile under way is of no use to anybody

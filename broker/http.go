@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"queenmq/internal/api"
+	"queenmq/internal/http1"
 	"queenmq/internal/telemetry"
 )
 
@@ -72,12 +74,54 @@ func (b *Broker) newHTTPServer(e *engine) *http.Server {
 	return server
 }
 
-// serveOn serves, with TLS when the broker has certificates. The server cannot be asked: serving gives it a TLS configuration either way.
-func serveOn(server *http.Server, listener net.Listener, secure bool) error {
-	if secure {
-		return server.ServeTLS(listener, "", "")
+// A httpFront is what listens: the general server, and in front of it, where it can be used, the one for the busy routes.
+type httpFront struct {
+	general *http.Server
+	fast    *http1.Server // nil: everything is for the general one
+}
+
+// newHTTPFront makes the servers.
+func (b *Broker) newHTTPFront(e *engine) *httpFront {
+	f := &httpFront{general: b.newHTTPServer(e)}
+	if b.cfg.Server.FastPath && b.cfg.TLS.Cert == "" && http1.Supported {
+		f.fast = http1.New(http1.Config{
+			Handler: f.general.Handler, Takes: api.Busy, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, ErrorLog: f.general.ErrorLog,
+		})
 	}
-	return server.Serve(listener)
+	return f
+}
+
+// serveOn starts what serves the listeners, with TLS when the general server has certificates.
+func (f *httpFront) serveOn(listeners []net.Listener, secure bool, start func(part string, run func() error)) {
+	serve := f.general.Serve
+	if secure { // the server cannot be asked: serving gives it a TLS configuration either way
+		serve = func(l net.Listener) error { return f.general.ServeTLS(l, "", "") }
+	}
+	if f.fast != nil {
+		start("http server", func() error { return ignoreClosed(f.general.Serve(f.fast.Others())) })
+		serve = f.fast.Serve
+	}
+	for _, listener := range listeners {
+		start("http server", func() error { return ignoreClosed(serve(listener)) })
+	}
+}
+
+// shutdown stops taking requests and waits for those in flight.
+func (f *httpFront) shutdown(ctx context.Context) error {
+	if f.fast == nil {
+		return f.general.Shutdown(ctx)
+	}
+	general := make(chan error, 1)
+	go func() { general <- f.general.Shutdown(ctx) }() // both at once: parked pops end with it
+	return errors.Join(f.fast.Shutdown(ctx), <-general)
+}
+
+// close closes all connections.
+func (f *httpFront) close() {
+	if f.fast != nil {
+		f.fast.Close()
+	}
+	_ = f.general.Close()
 }
 
 // requests counts those that are being handled. http.Server waits for connections, and gives up on those it closes; what they began is
@@ -147,7 +191,7 @@ const mostHandBack = 2 * time.Second
 
 // drain stops taking requests and waits for those in flight, for as long as the grace time lets it. The context that it returns ends with
 // the grace time.
-func (b *Broker) drain(ctx context.Context, server *http.Server, e *engine) (grace context.Context, cancel context.CancelFunc) {
+func (b *Broker) drain(ctx context.Context, front *httpFront, e *engine) (grace context.Context, cancel context.CancelFunc) {
 	ctx = context.WithoutCancel(ctx)
 	b.stopping.Store(true)
 	b.log.InfoContext(ctx, "queen is stopping")
@@ -158,9 +202,9 @@ func (b *Broker) drain(ctx context.Context, server *http.Server, e *engine) (gra
 	grace, cancel = context.WithTimeout(ctx, timeout)
 	finish, stop := context.WithTimeout(grace, timeout-min(timeout/4, mostHandBack))
 	defer stop()
-	if err := server.Shutdown(finish); err != nil {
+	if err := front.shutdown(finish); err != nil {
 		b.log.WarnContext(ctx, "requests did not finish in time, their connections are closed", slog.Any("error", err))
-		_ = server.Close()
+		front.close()
 		e.requests.wait(grace)
 	}
 	e.popper.Stop()

@@ -53,6 +53,7 @@ var mayImport = map[string][]string{
 	"internal/engine/admission":   {},
 	"internal/engine/segment":     {},
 
+	"internal/http1":     {},
 	"internal/auth":      {},
 	"internal/tenant":    {},
 	"internal/secret":    {},
@@ -84,7 +85,7 @@ var onlyIn = []struct {
 }{
 	{"github.com/jackc/pgx/v5/...", []string{"internal/pg", "internal/testdb", "queen/pgtx", "examples/...", "bench/...", "test/..."}, "only pg talks to PostgreSQL, and who works inside a caller's transaction"},
 	{"database/sql", nil, "pg speaks to PostgreSQL through pgx"},
-	{"net/http", []string{"internal/api", "internal/auth", "broker", "queen/...", "examples/...", "bench/...", "test/...", "cmd/queenctl"}, "the engine knows no HTTP"},
+	{"net/http", []string{"internal/api", "internal/http1", "internal/auth", "broker", "queen/...", "examples/...", "bench/...", "test/...", "cmd/queenctl"}, "the engine knows no HTTP"},
 	{"github.com/prometheus/...", []string{"internal/telemetry", "internal/api", "bench/...", "test/..."}, "metrics are gathered in one place"},
 	{"github.com/fergusstrange/embedded-postgres", []string{"internal/localpg"}, "servers are started in one place"},
 	{"testing", []string{"internal/testdb", "test/..."}, "test helpers stay out of the program"},

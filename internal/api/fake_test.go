@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -22,6 +23,7 @@ import (
 	"queenmq/internal/engine/push"
 	"queenmq/internal/engine/push/dedup"
 	"queenmq/internal/engine/transaction"
+	"queenmq/internal/http1"
 	"queenmq/internal/pg"
 )
 
@@ -186,12 +188,52 @@ type fakeStore struct {
 	*world
 }
 
+// serveHandler serves as a broker does: busy routes by the fast path, the others by net/http.
 func serveHandler(t *testing.T, handler http.Handler) *httptest.Server {
 	t.Helper()
-	server := httptest.NewServer(handler)
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	fast := http1.New(http1.Config{Handler: handler, Takes: Busy, ReadHeaderTimeout: time.Minute, IdleTimeout: time.Minute})
+	server := httptest.NewUnstartedServer(handler)
+	require.NoError(t, server.Listener.Close())
+	server.Listener = elsewhere{fast.Others(), listener.Addr()}
+	served := make(chan error, 1)
+	go func() { served <- fast.Serve(listener) }()
+	server.Start()
 	server.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	t.Cleanup(server.Close)
+	t.Cleanup(func() {
+		server.Client().CloseIdleConnections()
+		fast.Close()
+		require.NoError(t, fast.Shutdown(context.Background()))
+		require.ErrorIs(t, <-served, http.ErrServerClosed)
+		server.Close()
+	})
 	return server
+}
+
+// elsewhere is a listener whose connections come to another address.
+type elsewhere struct {
+	net.Listener
+	address net.Addr
+}
+
+func (e elsewhere) Addr() net.Addr { return e.address }
+
+// bothWays runs a test of busy routes with the fast path and without.
+func bothWays(t *testing.T, test func(t *testing.T, serve func(*testing.T, http.Handler) *httptest.Server)) {
+	t.Helper()
+	t.Run("FastPath", func(t *testing.T) {
+		t.Parallel()
+		test(t, serveHandler)
+	})
+	t.Run("NetHTTP", func(t *testing.T) {
+		t.Parallel()
+		test(t, func(t *testing.T, handler http.Handler) *httptest.Server {
+			server := httptest.NewServer(handler)
+			t.Cleanup(server.Close)
+			return server
+		})
+	})
 }
 
 // An exchange is one answer, read to its end.

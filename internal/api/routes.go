@@ -32,6 +32,8 @@ type route struct {
 	bodyOptional bool
 	// live answers are never shared with other callers.
 	live bool
+	// busy routes are those of the data path, called for every message or batch. Their answers are written whole. See [Busy].
+	busy bool
 	// status is that of success, 0 is 200. answer is the shape of its body, "" when it is no JSON.
 	status int
 	answer shape
@@ -58,14 +60,14 @@ const (
 
 // routes is the only list of routes: the router, docs/http.md, /openapi.json and the tests are made from it.
 var routes = []route{
-	{method: "POST", path: "/api/v1/push", access: accessWriteOnly, handler: (*Server).push, body: shapePush, status: 201, answer: shapePushed, summary: "Append messages to one or more partitions."},
-	{method: "GET", path: "/api/v1/pop", access: accessReadWrite, handler: (*Server).popDiscovery, failed: "pop failed", query: "namespace task " + queryPop, answer: shapePopped, summary: "Claim messages from the queues of a namespace or task."},
-	{method: "GET", path: "/api/v1/pop/queue/{queue}", access: accessReadWrite, handler: (*Server).popQueue, failed: "pop failed", query: queryPop, answer: shapePopped, summary: "Claim messages from any partitions of a queue."},
-	{method: "GET", path: "/api/v1/pop/queue/{queue}/partition/{partition}", access: accessReadWrite, handler: (*Server).popPartition, failed: "pop failed", query: queryPop, answer: shapePopped, summary: "Claim messages from one partition."},
-	{method: "POST", path: "/api/v1/ack", access: accessReadWrite, handler: (*Server).ack, body: shapeAck, answer: shapeAcked, summary: "Acknowledge one message."},
-	{method: "POST", path: "/api/v1/ack/batch", access: accessReadWrite, handler: (*Server).ackBatch, body: shapeAckBatch, answer: shapeAcked, summary: "Acknowledge several messages of one consumer group."},
-	{method: "POST", path: "/api/v1/transaction", access: accessReadWrite, handler: (*Server).transaction, body: shapeTransaction, answer: shapeTransacted, summary: "Push and acknowledge in one commit, all or nothing."},
-	{method: "POST", path: "/api/v1/lease/{leaseId}/extend", access: accessReadWrite, handler: (*Server).extend, failed: "renew failed", body: shapeExtend, bodyOptional: true, answer: shapeExtended, summary: "Lengthen the lease of everything one pop claimed."},
+	{method: "POST", path: "/api/v1/push", access: accessWriteOnly, busy: true, handler: (*Server).push, body: shapePush, status: 201, answer: shapePushed, summary: "Append messages to one or more partitions."},
+	{method: "GET", path: "/api/v1/pop", access: accessReadWrite, busy: true, handler: (*Server).popDiscovery, failed: "pop failed", query: "namespace task " + queryPop, answer: shapePopped, summary: "Claim messages from the queues of a namespace or task."},
+	{method: "GET", path: "/api/v1/pop/queue/{queue}", access: accessReadWrite, busy: true, handler: (*Server).popQueue, failed: "pop failed", query: queryPop, answer: shapePopped, summary: "Claim messages from any partitions of a queue."},
+	{method: "GET", path: "/api/v1/pop/queue/{queue}/partition/{partition}", access: accessReadWrite, busy: true, handler: (*Server).popPartition, failed: "pop failed", query: queryPop, answer: shapePopped, summary: "Claim messages from one partition."},
+	{method: "POST", path: "/api/v1/ack", access: accessReadWrite, busy: true, handler: (*Server).ack, body: shapeAck, answer: shapeAcked, summary: "Acknowledge one message."},
+	{method: "POST", path: "/api/v1/ack/batch", access: accessReadWrite, busy: true, handler: (*Server).ackBatch, body: shapeAckBatch, answer: shapeAcked, summary: "Acknowledge several messages of one consumer group."},
+	{method: "POST", path: "/api/v1/transaction", access: accessReadWrite, busy: true, handler: (*Server).transaction, body: shapeTransaction, answer: shapeTransacted, summary: "Push and acknowledge in one commit, all or nothing."},
+	{method: "POST", path: "/api/v1/lease/{leaseId}/extend", access: accessReadWrite, busy: true, handler: (*Server).extend, failed: "renew failed", body: shapeExtend, bodyOptional: true, answer: shapeExtended, summary: "Lengthen the lease of everything one pop claimed."},
 
 	{method: "POST", path: "/api/v1/configure", access: accessReadWrite, handler: (*Server).configure, failed: "configure failed", body: shapeConfigure, answer: shapeConfigured, summary: "Create a queue or change its options."},
 	{method: "GET", path: "/api/v1/resources/queues", access: accessReadOnly, handler: (*Server).listQueues, failed: "list failed", query: queryQueues + " stats contains pending:bool dead:bool bounded:bool sort cursor", answer: shapeQueues, summary: "List the queues, the newest first; with stats=cached as of the last statistics, with sort (a column, - in front turns it around) also page by page."},

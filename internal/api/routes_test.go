@@ -152,7 +152,11 @@ func (w *wire) head(text string) []string {
 
 func TestEmptyAnswersKeepTheConnectionUsable(t *testing.T) {
 	t.Parallel()
-	w := dial(t, serve(t, &world{}))
+	bothWays(t, testEmptyAnswersKeepTheConnectionUsable)
+}
+
+func testEmptyAnswersKeepTheConnectionUsable(t *testing.T, serve func(*testing.T, http.Handler) *httptest.Server) {
+	w := dial(t, serve(t, (&world{}).server()))
 	for range 3 {
 		lines := w.head("GET /api/v1/pop/queue/q HTTP/1.1\r\nHost: x\r\n\r\n")
 		require.Equal(t, "HTTP/1.1 204 No Content", lines[0])
@@ -271,16 +275,17 @@ func TestPanicAfterTheFirstByteEndsTheConnection(t *testing.T) {
 		_, _ = io.WriteString(answer, "half")
 		panic("later")
 	})
-	server := httptest.NewServer(broken)
-	t.Cleanup(server.Close)
-	request, err := http.NewRequestWithContext(t.Context(), "GET", server.URL, http.NoBody)
-	require.NoError(t, err)
-	answer, err := server.Client().Do(request)
-	if err == nil {
-		_, err = io.ReadAll(answer.Body)
-		_ = answer.Body.Close()
-	}
-	require.Error(t, err)
+	bothWays(t, func(t *testing.T, serve func(*testing.T, http.Handler) *httptest.Server) {
+		server := serve(t, broken)
+		request, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+"/api/v1/pop", http.NoBody)
+		require.NoError(t, err)
+		answer, err := server.Client().Do(request)
+		if err == nil {
+			_, err = io.ReadAll(answer.Body)
+			_ = answer.Body.Close()
+		}
+		require.Error(t, err)
+	})
 }
 
 func TestMetricsCountRequestsAndPassTheLinter(t *testing.T) {

@@ -31,6 +31,10 @@ func send(t *testing.T, server *httptest.Server, text string) *net.TCPConn {
 // Bodies that do not come as announced are answered with what is wrong with them, and nothing of them is done.
 func TestBrokenBodies(t *testing.T) {
 	t.Parallel()
+	bothWays(t, testBrokenBodies)
+}
+
+func testBrokenBodies(t *testing.T, serve func(*testing.T, http.Handler) *httptest.Server) {
 	const head = "POST /api/v1/push HTTP/1.1\r\nHost: queen\r\n"
 	for _, tc := range []struct {
 		name, request string
@@ -47,7 +51,7 @@ func TestBrokenBodies(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			conn := send(t, serve(t, &world{stall: 100 * time.Millisecond}), tc.request)
+			conn := send(t, serve(t, (&world{stall: 100 * time.Millisecond}).server()), tc.request)
 			if tc.ends {
 				require.NoError(t, conn.CloseWrite())
 			}
@@ -104,21 +108,46 @@ func TestSlowBodyIsReadToItsEnd(t *testing.T) {
 // A client that does not read its batch must not keep it, nor the memory it takes.
 func TestStalledReaderGivesItsBatchBack(t *testing.T) {
 	t.Parallel()
-	abandoned := make(chan struct{})
-	claimed := &abandonedBatch{batch: batch{body: strings.Repeat("x", 64<<20)}, done: abandoned}
-	server := serve(t, &world{stall: 100 * time.Millisecond, pop: func(context.Context, pop.Request) (popResult, error) { return claimed, nil }})
-	conn := send(t, server, "GET /api/v1/pop/queue/q HTTP/1.1\r\nHost: queen\r\n\r\n")
-	select {
-	case <-abandoned:
-	case <-time.After(20 * time.Second):
-		require.FailNow(t, "the batch is still held")
-	}
-	require.Equal(t, 1, claimed.released)
-	_, err := io.ReadAll(conn)
-	if err != nil { // what was on its way ends without warning
-		_, isNet := errors.AsType[net.Error](err)
-		require.True(t, isNet, err)
-	}
+	bothWays(t, func(t *testing.T, serve func(*testing.T, http.Handler) *httptest.Server) {
+		abandoned := make(chan struct{})
+		claimed := &abandonedBatch{batch: batch{body: strings.Repeat("x", 64<<20)}, done: abandoned}
+		w := &world{stall: 100 * time.Millisecond, pop: func(context.Context, pop.Request) (popResult, error) { return claimed, nil }}
+		conn := send(t, serve(t, w.server()), "GET /api/v1/pop/queue/q HTTP/1.1\r\nHost: queen\r\n\r\n")
+		select {
+		case <-abandoned:
+		case <-time.After(20 * time.Second):
+			require.FailNow(t, "the batch is still held")
+		}
+		require.Equal(t, 1, claimed.released)
+		_, err := io.ReadAll(conn)
+		if err != nil { // what was on its way ends without warning
+			_, isNet := errors.AsType[net.Error](err)
+			require.True(t, isNet, err)
+		}
+	})
+}
+
+// A client that leaves while its pop waits ends it at once.
+func TestWaitingPopEndsWithItsClient(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, serve func(*testing.T, http.Handler) *httptest.Server) {
+		waiting, ended := make(chan struct{}), make(chan error, 1)
+		w := &world{pop: func(ctx context.Context, _ pop.Request) (popResult, error) {
+			close(waiting)
+			<-ctx.Done()
+			ended <- ctx.Err()
+			return nil, ctx.Err()
+		}}
+		conn := send(t, serve(t, w.server()), "GET /api/v1/pop/queue/q?wait=true HTTP/1.1\r\nHost: queen\r\n\r\n")
+		<-waiting
+		require.NoError(t, conn.Close())
+		select {
+		case err := <-ended:
+			require.ErrorIs(t, err, context.Canceled)
+		case <-time.After(20 * time.Second):
+			require.FailNow(t, "the pop still waits")
+		}
+	})
 }
 
 type abandonedBatch struct {
