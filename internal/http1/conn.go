@@ -92,8 +92,8 @@ func (c *conn) next() (*exchange, bool) {
 	if len(c.in) == 0 && !c.fill() {
 		return nil, false
 	}
-	if from := c.state.Load(); from != stateActive && !c.state.CompareAndSwap(from, stateActive) {
-		return nil, false // closed meanwhile
+	if !c.activate() {
+		return nil, false
 	}
 	deadline := false
 	for c.answered && len(c.in) < leastNext {
@@ -121,6 +121,18 @@ func (c *conn) next() (*exchange, bool) {
 			// The buffer is full, or the input has ended in the middle: the others say so.
 			return nil, !errors.Is(c.fault, os.ErrDeadlineExceeded)
 		}
+	}
+}
+
+// activate says that a request has begun, and reports false when the connection was closed meanwhile.
+func (c *conn) activate() bool {
+	switch from := c.state.Load(); from {
+	case stateActive: // a pipelined request
+		return true
+	case stateClosed:
+		return false
+	default: // only this goroutine leaves these states for another one than stateClosed
+		return c.state.CompareAndSwap(from, stateActive)
 	}
 }
 

@@ -458,3 +458,50 @@ func TestHeaderValuesCannotSplitAnAnswer(t *testing.T) {
 	require.Equal(t, "a  Content-Length: 0    HTTP/1.1 200 OK", got.Header.Get("X-Text"))
 	require.Equal(t, "\"b\"\n", got.Body)
 }
+
+// A connection that was closed while its request was being read has no request: nobody could be told the answer.
+func TestClosedConnectionIsNotServed(t *testing.T) {
+	t.Parallel()
+	for _, state := range []int32{stateNew, stateIdle} {
+		c := &conn{}
+		c.state.Store(state)
+		require.True(t, c.activate())
+		require.True(t, c.activate())
+		c.state.Store(stateClosed)
+		require.False(t, c.activate())
+		require.Equal(t, stateClosed, c.state.Load())
+	}
+}
+
+// While connections are closed one way or another, every request that was handled is answered.
+func TestNoRequestIsHandledWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		var handled, answered atomic.Int64
+		p := start(t, func(w http.ResponseWriter, r *http.Request) {
+			handled.Add(1)
+			hello(w, r)
+		}, nil)
+		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
+		var clients sync.WaitGroup
+		for range 8 {
+			clients.Go(func() {
+				for {
+					response, err := client.Post("http://"+p.address+"/fast/x", "text/plain", strings.NewReader("x"))
+					if err != nil {
+						return
+					}
+					if body, err := io.ReadAll(response.Body); err == nil && string(body) == "/fast/x x" {
+						answered.Add(1)
+					}
+					_ = response.Body.Close()
+				}
+			})
+		}
+		require.Eventually(t, func() bool { return handled.Load() > 200 }, patience, time.Millisecond)
+		require.NoError(t, p.Shutdown(t.Context()))
+		clients.Wait()
+		client.CloseIdleConnections()
+		require.Equal(t, handled.Load(), answered.Load())
+	}
+}
