@@ -147,7 +147,7 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		Store: db, Verifier: tokens,
 		Browser: reader, Tail: watching, Settings: b.settings, Replayer: replay.New(packer, db, gates, slots, replays),
 		Traces:   browse.Traces{DB: db, Demanded: pusher.Encrypts, Sealer: sealer, Opener: opener},
-		Streamer: stream.New(stream.Config{Packer: packer, Encryption: encryption, Ring: stateRing}, db, gates, slots), Flags: flags,
+		Streamer: stream.New(stream.Config{Packer: packer, Encryption: encryption, Ring: stateRing}, db, acker, gates, slots), Flags: flags,
 		Ready:        append([]api.Check{{Name: "schema", Run: b.checkStarted}}, loops.checks()...),
 		Starting:     func() bool { return !b.started.Load() },
 		Stopping:     b.stopping.Load,

@@ -46,7 +46,7 @@ var mayImport = map[string][]string{
 	"internal/engine/rekey":       {"internal/engine/segment", "internal/engine/stream", "internal/pg", "internal/secret"},
 	"internal/engine/browse":      {"internal/engine/segment", "internal/pg"},
 	"internal/engine/replay":      {"internal/engine/segment", "internal/engine/admission", "internal/pg"},
-	"internal/engine/stream":      {"internal/engine/push", "internal/engine/segment", "internal/engine/admission", "internal/pg"},
+	"internal/engine/stream":      {"internal/engine/push", "internal/engine/ack", "internal/engine/segment", "internal/engine/admission", "internal/pg"},
 	"internal/engine/tail":        {"internal/engine/browse", "internal/pg"},
 	"internal/engine/spool":       {"internal/engine/push", "internal/engine/segment", "internal/pg"},
 	"internal/engine/ready":       {},

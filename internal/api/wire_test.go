@@ -81,7 +81,7 @@ func newStack(t *testing.T, database *testdb.Database) *stack {
 	acks := ack.New(ack.Config{}, db, gates, slots)
 	server := httptest.NewServer(New(Config{Version: "test"}, Deps{
 		Pusher: pusher, Popper: pops, Acker: acks, Transactor: transaction.New(transaction.Config{}, db, acks, gates, slots), Store: db,
-		Browser: browse.New(db, nil), Replayer: replay.New(nil, db, gates, slots, replay.Keys{}), Streamer: stream.New(stream.Config{}, db, gates, slots), Flags: flags,
+		Browser: browse.New(db, nil), Replayer: replay.New(nil, db, gates, slots, replay.Keys{}), Streamer: stream.New(stream.Config{}, db, acks, gates, slots), Flags: flags,
 		Admission: slots.Stats, PushStats: pusher.Stats, PopStats: pops.Stats, AckStats: acks.Stats, LongPolls: gates.EachWaiting,
 		QueueChanged: func(tenant uuid.UUID, queue string) {
 			pusher.ForgetQueue(tenant, queue)

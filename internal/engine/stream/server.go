@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"queenmq/internal/engine/ack"
 	"queenmq/internal/engine/admission"
 	"queenmq/internal/engine/push"
 	"queenmq/internal/engine/segment"
@@ -48,6 +49,13 @@ type Store interface {
 // Gates wake who waits for messages; *ready.Gates is one.
 type Gates interface {
 	Wake(tenant uuid.UUID, queue, partition string)
+	Released(tenant uuid.UUID, queue, partition, group, covered string)
+}
+
+// Acks is what this package needs of the ack room; *ack.Server is it.
+type Acks interface {
+	Owner(ctx context.Context, tenant, partition uuid.UUID) (ack.Owner, error)
+	Forget(partition uuid.UUID, group, worker string)
 }
 
 // Config holds what a Server can be told. The zero value is the default.
@@ -67,6 +75,7 @@ type Config struct {
 type Server struct {
 	cfg   Config
 	db    Store
+	acks  Acks
 	gates Gates
 	slots *admission.Controller
 
@@ -79,12 +88,12 @@ type Server struct {
 // maxSeals bounds what a server remembers of queries; beyond it forgets them all, which costs a question for each.
 const maxSeals = 10_000
 
-// New returns a server that commits through db, takes slots of the Push lane and wakes gates.
-func New(cfg Config, db Store, gates Gates, slots *admission.Controller) *Server {
+// New returns a server that commits through db, takes slots of the Push lane, tells acks of what it acknowledges itself and wakes gates.
+func New(cfg Config, db Store, acks Acks, gates Gates, slots *admission.Controller) *Server {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = defaultTimeout
 	}
-	return &Server{cfg: cfg, db: db, gates: gates, slots: slots, seals: make(map[uuid.UUID]bool)}
+	return &Server{cfg: cfg, db: db, acks: acks, gates: gates, slots: slots, seals: make(map[uuid.UUID]bool)}
 }
 
 // Run commits a cycle and returns the answer of the wire. A cycle that was rolled back by a rule is no error: the answer says
@@ -99,6 +108,12 @@ func (s *Server) Run(ctx context.Context, tenant uuid.UUID, producerSub string, 
 	sealed, err := s.seal(ctx, tenant, c)
 	if err != nil {
 		return nil, err
+	}
+	if c.Group == "" {
+		c.Group = pg.QueueModeGroup
+	}
+	if c.Ack != nil { // what it leaves of a delivered batch is another one
+		s.acks.Forget(c.PartitionID, c.Group, c.Worker)
 	}
 	items := c.Items
 	repacked, rechecked, reread := false, 0, 0
@@ -120,8 +135,8 @@ func (s *Server) Run(ctx context.Context, tenant uuid.UUID, producerSub string, 
 			for _, sink := range result.Queued {
 				s.gates.Wake(tenant, sink.Queue, sink.Partition)
 			}
-			if result.LeaseReleased && result.Queue != "" {
-				s.gates.Wake(tenant, result.Queue, "")
+			if result.LeaseReleased {
+				s.leaseEnded(ctx, tenant, &c)
 			}
 			return result.Answer, nil
 		case result.KeyMissing, result.MustSeal && (sealed || s.cfg.Ring == nil):
@@ -148,6 +163,19 @@ func (s *Server) Run(ctx context.Context, tenant uuid.UUID, producerSub string, 
 		}
 		return result.Answer, nil
 	}
+}
+
+// leaseEnded lets others know that the source partition can be claimed again.
+func (s *Server) leaseEnded(ctx context.Context, tenant uuid.UUID, c *Cycle) {
+	source, err := s.acks.Owner(ctx, tenant, c.PartitionID)
+	if err != nil {
+		return // its name is only for the wake: whoever waits looks again by itself
+	}
+	covered := ""
+	if c.Ack.OK { // a lease that a completion ended has reached the end of its batch
+		covered = c.Worker
+	}
+	s.gates.Released(tenant, source.Queue, source.Partition, c.Group, covered)
 }
 
 // maxRereads is how often state is read again because it was written again between the look and the commit.
