@@ -81,8 +81,10 @@ func decodeConfigure(body []byte) (configureRequest, error) {
 	if strict {
 		options["__strict"] = jsontext.Value("true")
 	}
-	request.options, err = jsonv2.Marshal(options, jsonv2.Deterministic(true))
-	return request, err
+	if request.options, err = jsonv2.Marshal(options, jsonv2.Deterministic(true)); err != nil {
+		return request, newError(codeBadBody, "bad body: the options hold a text that is not valid Unicode (a lone surrogate escape)")
+	}
+	return request, nil
 }
 
 // optionsOf returns the options object, or what stands in for it.
