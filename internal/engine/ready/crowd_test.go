@@ -310,6 +310,49 @@ func TestSweepDropsWhatNobodyUses(t *testing.T) {
 	require.Equal(t, HotStats{}, list.Stats())
 }
 
+// A queue may get a new partition for every order. Those of last year must not fill the memory.
+func TestSweepForgetsTheNamesOfPartitionsThatAreIdle(t *testing.T) {
+	t.Parallel()
+	list := NewHotList(HotConfig{})
+	clock := int64(1)
+	list.now = func() int64 { return clock }
+	ring, place := list.Ring(tenant, "q", "g"), NewParked()
+	const n = manyNames
+	consume := func(from int) {
+		for i := from; i < from+n; i++ {
+			list.mark(testKey, fmt.Sprint(i), 1, true)
+			out := list.Ring(tenant, "q", "g").Take(1, 1)
+			out.Consumed(0, true)
+			out.Return()
+		}
+	}
+	consume(0)
+	ring.Park(place)
+	list.Sweep()
+	require.Equal(t, n, list.Stats().Partitions, "they may come again soon")
+	require.True(t, ring.IsCurrent())
+	clock += int64(tableLife)
+	for i := range n / 2 {
+		list.mark(testKey, fmt.Sprint(i), 1, true)
+	}
+	require.Same(t, ring, list.Ring(tenant, "q", "g"))
+	list.Sweep()
+	require.True(t, ring.IsCurrent(), "half of them have messages")
+	place.Leave()
+	place.Settle()
+	out := ring.Take(n, n)
+	for i := range out.Names() {
+		out.Empty(i)
+	}
+	out.Return()
+	ring.Park(place)
+	list.Sweep()
+	require.Equal(t, HotStats{}, list.Stats())
+	require.False(t, ring.IsCurrent())
+	require.Len(t, place.Woken, 1, "who waits looks again, and finds a ring that asks the database")
+	require.True(t, list.Ring(tenant, "q", "g").IsCold())
+}
+
 func TestRingsAreLimitedPerTenantAndMinute(t *testing.T) {
 	t.Parallel()
 	list := NewHotList(HotConfig{RingsPerMinute: 3})

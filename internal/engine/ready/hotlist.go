@@ -148,7 +148,7 @@ func (l *HotList) create(key queueKey, group string) *Ring {
 	}
 	l.created[key.tenant]++
 	if t == nil {
-		t = newTable()
+		t = newTable(l.now())
 		l.tables[key] = t
 	}
 	r := newRing(l, t, key, group)
@@ -283,13 +283,14 @@ func (l *HotList) dropLocked(t *table, r *Ring) {
 }
 
 // Sweep drops the rings that no pop asked for since the sweep before and whose partitions nobody holds, and queues without rings. A later
-// pop starts cold. Run calls it.
+// pop starts cold, and so does a queue that has gathered the names of many partitions which are idle or gone. Run calls it.
 func (l *HotList) Sweep() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for key, t := range l.tables {
+		worn := t.isWorn(l.now())
 		for _, r := range *t.rings.Load() {
-			if !r.used.Swap(false) && r.flying.Load() == 0 && r.crowd.size() == 0 {
+			if worn || !r.used.Swap(false) && r.flying.Load() == 0 && r.crowd.size() == 0 {
 				l.dropLocked(t, r)
 			}
 		}

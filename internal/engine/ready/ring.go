@@ -168,6 +168,18 @@ func (r *Ring) HasReady() bool {
 	return false
 }
 
+// believed is about how many partitions something is believed about: they are listed, taken, or looked at again later.
+func (r *Ring) believed() int {
+	n := int(r.ready.Load() + r.flying.Load())
+	for i := range r.subs {
+		sub := &r.subs[i]
+		sub.mu.Lock()
+		n += len(sub.wheel)
+		sub.mu.Unlock()
+	}
+	return n
+}
+
 // Ready returns how many partitions are listed, due ones not counted.
 func (r *Ring) Ready() int { return int(r.ready.Load()) }
 

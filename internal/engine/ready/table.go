@@ -15,8 +15,16 @@ type Deferral struct {
 	Window time.Duration
 }
 
+const (
+	// manyNames is how many partition names of a queue are kept without asking whether they are of use, tableLife how long all are.
+	manyNames = 100_000
+	tableLife = time.Hour
+)
+
 // A table is what the hot list keeps per queue: its partition names as small numbers, and its rings.
 type table struct {
+	// born is when it was made, on the list's clock.
+	born int64
 	// rings is replaced as a whole, so that marks read it without a lock.
 	rings    atomic.Pointer[[]*Ring]
 	deferral atomic.Pointer[Deferral]
@@ -26,8 +34,8 @@ type table struct {
 	names   []string
 }
 
-func newTable() *table {
-	t := &table{indexes: make(map[string]uint32)}
+func newTable(now int64) *table {
+	t := &table{born: now, indexes: make(map[string]uint32)}
 	t.rings.Store(&[]*Ring{})
 	t.deferral.Store(&Deferral{})
 	return t
@@ -79,4 +87,20 @@ func (t *table) addLocked(r *Ring) {
 func (t *table) removeLocked(r *Ring) {
 	rings := slices.DeleteFunc(slices.Clone(*t.rings.Load()), func(other *Ring) bool { return other == r })
 	t.rings.Store(&rings)
+}
+
+// isWorn tells whether the table is old and mostly of names that nothing is believed about. A queue may get new partitions for ever, one for
+// each order say; a table that is made anew knows those that have messages.
+func (t *table) isWorn(now int64) bool {
+	t.mu.RLock()
+	names := len(t.names)
+	t.mu.RUnlock()
+	if names < manyNames || now-t.born < int64(tableLife) {
+		return false
+	}
+	believed := 0
+	for _, r := range *t.rings.Load() {
+		believed = max(believed, r.believed())
+	}
+	return believed < names/4
 }
