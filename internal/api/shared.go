@@ -15,9 +15,11 @@ import (
 const (
 	// maxSharedAge is the oldest answer that is ever given again.
 	maxSharedAge = time.Minute
-	// maxSharedBytes is the most bytes of answers that are kept, maxSharedAnswer those of one: larger ones are not kept.
+	// maxSharedBytes is the most bytes of answers and addresses that are kept, maxSharedAnswer those of one: larger ones are not kept.
 	maxSharedBytes  = 64 << 20
 	maxSharedAnswer = 8 << 20
+	// maxSharedAnswers is how many are kept or made for others at a time. Further addresses are answered to each caller alone.
+	maxSharedAnswers = 1000
 )
 
 // sharedAnswers lets callers of read-only routes who say how old an answer may be (Cache-Control: max-age) share one. Consoles that
@@ -108,13 +110,18 @@ func (s *sharedAnswers) claim(key sharedKey, age time.Duration) (*sharedAnswer, 
 			if time.Since(known.at) <= age {
 				return known, false
 			}
-			s.bytes -= len(known.body)
+			s.forgetLocked(key, known)
 		default:
 			return known, false
 		}
 	}
 	fresh := &sharedAnswer{made: make(chan struct{})}
-	s.entries[key] = fresh
+	if len(s.entries) >= maxSharedAnswers {
+		s.makeRoomLocked(nil)
+	}
+	if len(s.entries) < maxSharedAnswers {
+		s.entries[key] = fresh
+	}
 	return fresh, true
 }
 
@@ -123,23 +130,40 @@ func (s *sharedAnswers) finish(key sharedKey, answer *sharedAnswer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(answer.made)
-	if !answer.ok || len(answer.body) > maxSharedAnswer {
-		delete(s.entries, key)
+	if s.entries[key] != answer {
+		return // there was no place for it
+	}
+	s.bytes += answer.size(key)
+	if !answer.ok || answer.size(key) > maxSharedAnswer {
+		s.forgetLocked(key, answer)
 		return
 	}
-	s.bytes += len(answer.body)
-	for other, one := range s.entries {
+	s.makeRoomLocked(answer)
+}
+
+// makeRoomLocked drops what is too old to be given again, and while there is too much of them others too, all but one. The caller holds
+// the mutex.
+func (s *sharedAnswers) makeRoomLocked(keep *sharedAnswer) {
+	for key, one := range s.entries {
 		select {
 		case <-one.made:
 		default:
 			continue
 		}
-		if one != answer && (s.bytes > maxSharedBytes || time.Since(one.at) > maxSharedAge) {
-			s.bytes -= len(one.body)
-			delete(s.entries, other)
+		if one != keep && (s.bytes > maxSharedBytes || time.Since(one.at) > maxSharedAge) {
+			s.forgetLocked(key, one)
 		}
 	}
 }
+
+// forgetLocked drops an answer that was made. The caller holds the mutex.
+func (s *sharedAnswers) forgetLocked(key sharedKey, answer *sharedAnswer) {
+	s.bytes -= answer.size(key)
+	delete(s.entries, key)
+}
+
+// size is what an answer takes.
+func (a *sharedAnswer) size(key sharedKey) int { return len(a.body) + len(key.uri) }
 
 // write sends the answer with its age in whole seconds, rounded down.
 func (a *sharedAnswer) write(w http.ResponseWriter) error {

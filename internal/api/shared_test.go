@@ -94,6 +94,21 @@ func TestSharedAnswers(t *testing.T) {
 		require.Equal(t, 200, ask(t, s, "GET", path, "Cache-Control", "max-age=30").StatusCode)
 		require.Zero(t, len(s.shared.entries)-1)
 	})
+	t.Run("ManyAddressesAreNotAllKept", func(t *testing.T) {
+		t.Parallel()
+		store, s := setup()
+		const asked = maxSharedAnswers + 20
+		for n := range asked {
+			require.Equal(t, 200, ask(t, s, "GET", fmt.Sprintf("%s?n=%d", path, n), "Cache-Control", "max-age=30").StatusCode)
+		}
+		require.EqualValues(t, asked, store.calls.Load())
+		require.Len(t, s.shared.entries, maxSharedAnswers)
+		kept := 0
+		for key, one := range s.shared.entries {
+			kept += one.size(key)
+		}
+		require.Equal(t, kept, s.shared.bytes)
+	})
 	t.Run("ThoseWhoComeMeanwhileWaitForIt", func(t *testing.T) {
 		t.Parallel()
 		store, s := setup()
