@@ -107,7 +107,7 @@ func (s *Server) lookReady(ctx context.Context, l *look, deadline time.Time) (*R
 		Delay: time.Duration(settings.DelayedProcessing) * time.Second, Window: time.Duration(settings.WindowBuffer) * time.Second,
 	}
 	ring.SetDeferral(deferral)
-	l.SkipWindow = deferral.Window > 0 // the ring holds new messages back for the window
+	l.SkipWindow = deferral.Window > 0 // the ring holds messages back for the window from when it hears of them
 	walked := ring.IsCold()
 	if walked {
 		if err := s.walk(ctx, ring, 1); err != nil {
@@ -209,6 +209,7 @@ func (s *Server) claimReady(ctx context.Context, l *look, ring *ready.Ring, limi
 
 	request := l.PopRequest
 	request.MaxBytes = l.room.bytes
+	request.SkipWindow = l.SkipWindow && !out.Found()
 	var batches []Batch
 	var broken []brokenSegment
 	request.Accept = func(claimed pg.Claim) error { // auto-ack only: before the commit

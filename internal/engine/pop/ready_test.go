@@ -385,3 +385,42 @@ func TestWalkThatFailsIsDoneAgain(t *testing.T) {
 	server.WalkDue(t.Context())
 	require.Equal(t, 1, server.hot.Ring(tenant, "orders", "billing").Ready())
 }
+
+// A broker that has just begun does not know for how long a message has been there. It must not count a delay or a window from its own
+// beginning.
+func TestColdRingAsksTheDatabaseWhetherAWaitIsOver(t *testing.T) {
+	t.Parallel()
+	for name, settings := range map[string]pg.QueueSettings{
+		"Delay": {LeaseSeconds: 60, DelayedProcessing: 3600}, "Window": {LeaseSeconds: 60, WindowBuffer: 3600},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				server, db, gates := setupHot(t, Config{})
+				db.settings["orders"] = settings
+				db.pages = [][]string{{"eu"}}
+				db.claim = func(_ context.Context, _ string, r pg.PopRequest) (pg.Claim, error) {
+					require.Equal(t, []string{"eu"}, r.Candidates)
+					return took(r, 0, stored(t, 0, message(1))), nil
+				}
+				result, err := server.Pop(t.Context(), quick(1))
+				require.NoError(t, err)
+				require.NotNil(t, result)
+				result.Release()
+				require.False(t, db.last().SkipWindow, "the list has held nothing back")
+
+				gates.Released(tenant, "orders", "eu", "billing", result.LeaseID)
+				gates.Stored(tenant, "orders", "eu", 1)
+				result, err = server.Pop(t.Context(), quick(1))
+				require.NoError(t, err)
+				require.Nil(t, result, "held back from when the list heard of it")
+				time.Sleep(time.Hour)
+				result, err = server.Pop(t.Context(), quick(1))
+				require.NoError(t, err)
+				require.NotNil(t, result)
+				result.Release()
+				require.Equal(t, name == "Window", db.last().SkipWindow, "once is enough")
+			})
+		})
+	}
+}

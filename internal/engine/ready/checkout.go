@@ -6,6 +6,7 @@ import "time"
 type handle struct {
 	index, epoch uint32
 	name         string
+	found        bool
 	settled      bool
 }
 
@@ -15,6 +16,7 @@ type CheckOut struct {
 	ring    *Ring
 	handles []handle
 	names   []string
+	found   bool
 	// outcomes counts what became of the partitions.
 	outcomes [outcomeCount]uint16
 }
@@ -50,8 +52,9 @@ func (c *CheckOut) Take(limit, budget int) int {
 		}
 		barren = 0
 		e := &sub.entries[position]
-		e.state, e.drained = inFlight, false
-		c.handles = append(c.handles, handle{index: position*n + at%n, epoch: e.epoch})
+		c.handles = append(c.handles, handle{index: position*n + at%n, epoch: e.epoch, found: e.note == found})
+		c.found = c.found || e.note == found
+		e.state, e.note = inFlight, nothing
 		known += int(e.count)
 		sub.mu.Unlock()
 		r.cursor.Store(at + 1)
@@ -73,6 +76,10 @@ func (c *CheckOut) Names() []string {
 	}
 	return c.names
 }
+
+// Found tells whether the database named one of the partitions and no mark did: the list has not held its messages back for the queue's
+// window.
+func (c *CheckOut) Found() bool { return c.found }
 
 // checkIn gives the i-th partition back. next decides what becomes of the entry; moved says that it was marked meanwhile.
 func (c *CheckOut) checkIn(i int, became outcome, next func(sub *subring, position uint32, e *entry, moved bool)) {
@@ -98,26 +105,29 @@ func (c *CheckOut) checkIn(i int, became outcome, next func(sub *subring, positi
 	}
 }
 
-// Leased reports that this pop leased messages of the i-th partition for the given time, under the lease named. drained says that the batch
+// Leased reports that this pop leased messages of the i-th partition for the given time, under the lease named. all says that the batch
 // ends at the partition's head.
-func (c *CheckOut) Leased(i int, id string, lease time.Duration, drained bool) {
+func (c *CheckOut) Leased(i int, id string, lease time.Duration, all bool) {
 	c.checkIn(i, outcomeLeased, func(sub *subring, position uint32, e *entry, moved bool) {
 		if !moved {
-			e.count, e.drained, e.lease = 0, drained, leaseHash(id)
+			e.count, e.lease = 0, leaseHash(id)
+			if all {
+				e.note = drained
+			}
 		}
 		sub.time(position, c.ring.soon(lease))
 	})
 }
 
 // Consumed reports that this pop took messages of the i-th partition without a lease; there may be more.
-func (c *CheckOut) Consumed(i int, drained bool) {
+func (c *CheckOut) Consumed(i int, all bool) {
 	window := c.ring.table.deferral.Load().Window
 	c.checkIn(i, outcomeConsumed, func(sub *subring, position uint32, e *entry, moved bool) {
 		if !moved {
 			e.count = 0
 		}
 		switch {
-		case drained && !moved:
+		case all && !moved:
 			e.state = idle
 		case window > 0:
 			sub.time(position, c.ring.list.now()+int64(window))
@@ -152,7 +162,17 @@ func (c *CheckOut) Empty(i int) {
 
 // NotReached reports that the claim ended before the i-th partition, which is the next to be served.
 func (c *CheckOut) NotReached(i int) {
-	c.checkIn(i, outcomeNotReached, func(sub *subring, position uint32, _ *entry, _ bool) { sub.link(position, true) })
+	c.checkIn(i, outcomeNotReached, func(sub *subring, position uint32, e *entry, moved bool) {
+		c.unchanged(i, e, moved)
+		sub.link(position, true)
+	})
+}
+
+// unchanged puts back what the entry of a partition said about which nothing was found out.
+func (c *CheckOut) unchanged(i int, e *entry, moved bool) {
+	if c.handles[i].found && !moved {
+		e.note = found
+	}
 }
 
 // Pause leaves the named partition alone for a while, because a claim of it failed.
@@ -168,7 +188,10 @@ func (c *CheckOut) Pause(name string, wait time.Duration) {
 // fail must not be the first thing that the next one meets. It wakes pops for what the ring still has.
 func (c *CheckOut) Return() {
 	for i := range c.handles {
-		c.checkIn(i, outcomeReturned, func(sub *subring, position uint32, _ *entry, _ bool) { sub.link(position, false) })
+		c.checkIn(i, outcomeReturned, func(sub *subring, position uint32, e *entry, moved bool) {
+			c.unchanged(i, e, moved)
+			sub.link(position, false)
+		})
 	}
 	if c.ring != nil {
 		c.trace()

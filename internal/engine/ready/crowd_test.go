@@ -190,15 +190,15 @@ func TestDeferral(t *testing.T) {
 		after    time.Duration // when the partition is ready, not before
 	}{
 		{"plain", Deferral{}, func(l *HotList, _ *Ring) { l.mark(testKey, "a", 1, true) }, 0},
-		{"delayed", Deferral{Delay: delay}, func(l *HotList, _ *Ring) { l.mark(testKey, "a", 1, true) }, delay + revisitSlack},
-		{"delayed, many", Deferral{Delay: delay}, func(l *HotList, _ *Ring) { l.mark(testKey, "a", 1000, true) }, delay + revisitSlack},
+		{"delayed", Deferral{Delay: delay}, func(l *HotList, _ *Ring) { l.mark(testKey, "a", 1, true) }, delay},
+		{"delayed, many", Deferral{Delay: delay}, func(l *HotList, _ *Ring) { l.mark(testKey, "a", 1000, true) }, delay},
 		{"window", Deferral{Window: window}, func(l *HotList, _ *Ring) { l.mark(testKey, "a", 99, true) }, window},
 		{"window full at once", Deferral{Window: window}, func(l *HotList, _ *Ring) { l.mark(testKey, "a", 100, true) }, 0},
 		{"window filled later", Deferral{Window: window}, func(l *HotList, _ *Ring) { l.mark(testKey, "a", 60, true); l.mark(testKey, "a", 60, true) }, 0},
 		{"delay and window", Deferral{Delay: delay, Window: window}, func(l *HotList, _ *Ring) {
 			l.mark(testKey, "a", 60, true)
 			l.mark(testKey, "a", 60, true)
-		}, delay + revisitSlack},
+		}, delay},
 		{"exact time of the database", Deferral{Delay: delay}, func(l *HotList, r *Ring) {
 			r.SetDeferral(Deferral{})
 			l.mark(testKey, "a", 1, true)
@@ -225,8 +225,8 @@ func TestDeferral(t *testing.T) {
 			c.Consumed(0, false)
 			c.Return()
 		}, window},
-		{"reseed of a delayed queue", Deferral{Delay: delay}, reseedOf("a"), delay + revisitSlack},
-		{"reseed of a window queue", Deferral{Window: window}, reseedOf("a"), window},
+		{"reseed of a delayed queue", Deferral{Delay: delay}, reseedOf("a"), 0},
+		{"reseed of a window queue", Deferral{Window: window}, reseedOf("a"), 0},
 		{"reseed of a held partition", Deferral{}, func(l *HotList, r *Ring) {
 			l.mark(testKey, "a", 1, true)
 			c := r.Take(1, 1)

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// revisitSlack is added to the end of a lease or of a delay, so that the look finds it over.
+	// revisitSlack is added to the end of a lease, so that the look finds it over.
 	revisitSlack = 300 * time.Millisecond
 	// revisitMost is the longest that a leased partition is left alone: its lease may be ended through another broker.
 	revisitMost = time.Second
@@ -67,12 +67,14 @@ func (r *Ring) mark(index, count uint32, now int64) (became bool) {
 	defer sub.mu.Unlock()
 	e := sub.at(position)
 	e.epoch++
-	e.drained = false
+	if e.note == drained {
+		e.note = nothing
+	}
 	e.count += min(count, ^uint32(0)-e.count)
 	full := r.list.cfg.WindowBatch > 0 && int64(e.count) >= int64(r.list.cfg.WindowBatch)
 	switch {
-	case e.state == idle && deferral.Delay > 0:
-		sub.time(position, now+int64(deferral.Delay+revisitSlack))
+	case e.state == idle && deferral.Delay > 0: // counted from before the commit: they are visible by then
+		sub.time(position, now+int64(deferral.Delay))
 	case e.state == idle && deferral.Window > 0 && !full:
 		sub.time(position, now+int64(deferral.Window))
 	case e.state == idle, e.state == timed && deferral.Delay == 0 && deferral.Window > 0 && full:
@@ -83,18 +85,18 @@ func (r *Ring) mark(index, count uint32, now int64) (became bool) {
 	return false
 }
 
-// reseed notes that the database has something pending in a partition.
-func (r *Ring) reseed(index uint32, now int64) (became bool) {
+// reseed notes that the database has something pending in a partition. For how long it has been there is not known: whether a delay or a window
+// is over is for the next claim to say.
+func (r *Ring) reseed(index uint32) (became bool) {
 	sub, position := r.locate(index)
 	deferral := *r.table.deferral.Load()
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
 	switch e := sub.at(position); {
-	case e.state == idle && deferral.Delay > 0:
-		sub.time(position, now+int64(deferral.Delay+revisitSlack))
-	case e.state == idle && deferral.Window > 0:
-		sub.time(position, now+int64(deferral.Window))
 	case e.state == timed && deferral == Deferral{}, e.state == idle:
+		if e.state == idle {
+			e.note = found
+		}
 		sub.link(position, false)
 		r.ready.Add(1)
 		return true
@@ -113,7 +115,7 @@ func (r *Ring) promote(index uint32, covered string) (became bool) {
 	e := sub.at(position)
 	switch e.state {
 	case timed:
-		if covered != "" && e.count == 0 && e.drained && e.lease == leaseHash(covered) {
+		if covered != "" && e.count == 0 && e.note == drained && e.lease == leaseHash(covered) {
 			e.state = idle
 			return false
 		}
@@ -135,7 +137,9 @@ func (r *Ring) overtake(index uint32) {
 	defer sub.mu.Unlock()
 	e := sub.at(position)
 	e.epoch++
-	e.drained = false
+	if e.note == drained {
+		e.note = nothing
+	}
 }
 
 // turn lists what is due and tells whether there was anything.

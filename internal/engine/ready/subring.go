@@ -17,6 +17,15 @@ const (
 	inFlight              // taken by a pop
 )
 
+// A note is what else is to be known of an entry in its state.
+type note uint8
+
+const (
+	nothing note = iota
+	drained      // timed: the newest claim delivered everything there was
+	found        // listed: the database named it and no mark did; how old its messages are is not known
+)
+
 // An entry is one partition in one ring, 24 bytes.
 type entry struct {
 	// revisit is when a timed entry is due, on the list's clock.
@@ -28,8 +37,7 @@ type entry struct {
 	// count is how many messages marks have announced since the last verdict; 0 also stands for "unknown".
 	count uint32
 	state state
-	// drained says that the newest claim delivered everything there was.
-	drained bool
+	note  note
 	// lease is a hash of the lease of the newest claim, to tell its end from that of an earlier one.
 	lease uint16
 }

@@ -90,9 +90,9 @@ func (r *Ring) BeginWalk() (walk *Walk, busy <-chan struct{}) {
 
 // Page notes one page of pending partitions; last is the id of its last one.
 func (w *Walk) Page(names []string, last uuid.UUID) {
-	now, found := w.ring.list.now(), 0
+	found := 0
 	for _, name := range names {
-		if w.ring.reseed(w.ring.table.intern(name), now) {
+		if w.ring.reseed(w.ring.table.intern(name)) {
 			found++
 		}
 	}
