@@ -31,6 +31,8 @@ type DB struct {
 	pool    *pgxpool.Pool
 	options Options
 	lookout *lookout
+	// partitions are those that pushes wrote to.
+	partitions partitionIDs
 	// aborted ends with Abort.
 	aborted context.Context //nolint:containedctx // the end of the pool, which no call decides
 	abort   context.CancelFunc

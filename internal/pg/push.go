@@ -25,15 +25,24 @@ func (db *DB) PushMulti(ctx context.Context, segments []Segment, o PushOptions) 
 	if len(segments) == 0 {
 		return nil, nil
 	}
-	args, err := pushArguments(segments, o)
+	arrays, err := pushArguments(segments)
 	if err != nil {
 		return nil, fmt.Errorf("push segments: %w", err)
 	}
+	if !o.SkipCapacity && arrays.traces == nil {
+		if ids := db.partitions.of(segments); ids != nil {
+			verdicts, err := db.pushRemembered(ctx, segments, ids)
+			if err != nil || verdicts != nil {
+				return verdicts, err
+			}
+			db.partitions.forget(segments)
+		}
+	}
+	args := append(arrays.columns(), o.SkipCapacity, arrays.traces, arrays.known, arrays.since)
 	var verdicts []PushVerdict
 	err = db.run(ctx, "push segments", repeatLocks, func(ctx context.Context, conn *pgx.Conn) error {
 		var answer pushAnswer
-		if err := conn.QueryRow(ctx, pushCore, args...).Scan(&answer.order, &answer.partitions, &answer.bases, &answer.created, &answer.windows,
-			&answer.statuses, &answer.details); err != nil {
+		if err := answer.read(conn.QueryRow(ctx, pushCore, args...)); err != nil {
 			return err
 		}
 		verdicts, err = answer.verdicts(segments)
@@ -42,44 +51,60 @@ func (db *DB) PushMulti(ctx context.Context, segments []Segment, o PushOptions) 
 	if err != nil {
 		return nil, err
 	}
+	db.partitions.learn(segments, verdicts)
 	return verdicts, nil
 }
 
-// pushArguments turns rows into the parallel arrays of log_push_core_v1.
-func pushArguments(segments []Segment, o PushOptions) ([]any, error) {
+// pushArrays are the parallel arrays of log_push_core_v1.
+type pushArrays struct {
+	queues, partitions []string
+	counts             []int32
+	verified           []int64
+	hashes, blobs      [][]byte
+	tenants            []pgtype.UUID
+	plain              []bool
+	// known and since are nil, which PostgreSQL sees as NULL, unless a segment is vouched for; traces are nil without trace ids.
+	known  []pgtype.UUID
+	since  []pgtype.Timestamptz
+	traces []byte
+}
+
+// columns are the arguments with which both log_push_core_v1 and log_push_known_v1 begin.
+func (a *pushArrays) columns() []any {
+	return []any{a.queues, a.partitions, a.counts, a.hashes, a.verified, a.blobs, a.tenants, a.plain}
+}
+
+// pushArguments turns rows into parallel arrays.
+func pushArguments(segments []Segment) (*pushArrays, error) {
 	n := len(segments)
-	queues, partitions := make([]string, n), make([]string, n)
-	counts, verified := make([]int32, n), make([]int64, n)
-	hashes, blobs := make([][]byte, n), make([][]byte, n)
-	tenants, plain := make([]pgtype.UUID, n), make([]bool, n)
-	var known []pgtype.UUID // NULL unless a segment is vouched for
-	var since []pgtype.Timestamptz
+	a := &pushArrays{
+		queues: make([]string, n), partitions: make([]string, n), counts: make([]int32, n), verified: make([]int64, n),
+		hashes: make([][]byte, n), blobs: make([][]byte, n), tenants: make([]pgtype.UUID, n), plain: make([]bool, n),
+	}
 	var traces []segmentTrace
 	for i := range segments {
 		s := &segments[i]
 		if s.Count < 1 || s.Count > math.MaxInt32 || len(s.Hashes) != 16*s.Count || len(s.Blob) == 0 {
 			return nil, fmt.Errorf("%w: segment %d of %q: %d messages, %d bytes of hashes, %d bytes of frames", ErrBadData, i, s.Queue, s.Count, len(s.Hashes), len(s.Blob))
 		}
-		queues[i], partitions[i] = s.Queue, s.Partition
-		counts[i], verified[i] = int32(s.Count), s.Verified
-		hashes[i], blobs[i] = s.Hashes, s.Blob
-		tenants[i], plain[i] = uuidArgument(s.Tenant), s.Plain
+		a.queues[i], a.partitions[i] = s.Queue, s.Partition
+		a.counts[i], a.verified[i] = int32(s.Count), s.Verified
+		a.hashes[i], a.blobs[i] = s.Hashes, s.Blob
+		a.tenants[i], a.plain[i] = uuidArgument(s.Tenant), s.Plain
 		if s.Verified >= 0 {
-			if known == nil {
-				known, since = make([]pgtype.UUID, n), make([]pgtype.Timestamptz, n)
+			if a.known == nil {
+				a.known, a.since = make([]pgtype.UUID, n), make([]pgtype.Timestamptz, n)
 			}
-			known[i] = uuidArgument(s.VerifiedPartition)
-			since[i] = pgtype.Timestamptz{Time: s.VerifiedSince, Valid: !s.VerifiedSince.IsZero()}
+			a.known[i] = uuidArgument(s.VerifiedPartition)
+			a.since[i] = pgtype.Timestamptz{Time: s.VerifiedSince, Valid: !s.VerifiedSince.IsZero()}
 		}
 		for _, trace := range s.Traces {
 			traces = append(traces, segmentTrace{Segment: i, Frame: trace.Frame, ID: trace.ID})
 		}
 	}
-	traceJSON, err := encodeTraces(traces)
-	if err != nil {
-		return nil, err
-	}
-	return []any{queues, partitions, counts, hashes, verified, blobs, tenants, plain, o.SkipCapacity, traceJSON, known, since}, nil
+	var err error
+	a.traces, err = encodeTraces(traces)
+	return a, err
 }
 
 // A segmentTrace is one element of p_traces.
@@ -117,6 +142,10 @@ type pushAnswer struct {
 	// statuses and details are nil when every segment was queued and no queue is bounded.
 	statuses []PushStatus
 	details  [][]byte
+}
+
+func (a *pushAnswer) read(row pgx.Row) error {
+	return row.Scan(&a.order, &a.partitions, &a.bases, &a.created, &a.windows, &a.statuses, &a.details)
 }
 
 // A pushDetailJSON is what a verdict says besides.

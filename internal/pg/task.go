@@ -164,7 +164,7 @@ func (db *DB) RedriveStep(ctx context.Context, s RedriveStep) (TaskStep, error) 
 	if err != nil {
 		return TaskStep{}, fmt.Errorf("redrive dead letters: %w", err)
 	}
-	args, err := pushArguments(s.Segments, PushOptions{})
+	pushed, err := pushArguments(s.Segments)
 	if err != nil {
 		return TaskStep{}, fmt.Errorf("redrive dead letters: %w", err)
 	}
@@ -175,7 +175,7 @@ func (db *DB) RedriveStep(ctx context.Context, s RedriveStep) (TaskStep, error) 
 	var answer taskStepJSON
 	if _, err := db.decoded(ctx, &answer, "redrive dead letters", `SELECT queen.task_redrive_step_v1($1::uuid, $2::text, $3::uuid[], $4::int[], $5::text[],
     $6::text[], $7::int[], $8::bytea[], $9::bytea[], $10::boolean[], $11::jsonb)`,
-		uuidArgument(s.Task), s.Holder, ids, segmentOf, args[0], args[1], args[2], args[3], args[5], args[7], args[9]); err != nil {
+		uuidArgument(s.Task), s.Holder, ids, segmentOf, pushed.queues, pushed.partitions, pushed.counts, pushed.hashes, pushed.blobs, pushed.plain, pushed.traces); err != nil {
 		return TaskStep{}, err
 	}
 	return answer.step(), nil

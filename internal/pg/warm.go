@@ -27,15 +27,23 @@ func warm(ctx context.Context, conn *pgx.Conn) {
 	// A name of its own: two sessions that warm up never wait for each other's rows.
 	queue := "__warm_" + id.String()
 	var partition uuid.UUID
-	for n := range byte(2) { // the first creates queue and partition, the second finds them
-		id[0] = n
-		args, err := pushArguments([]Segment{{Queue: queue, Tenant: warmTenant, Partition: "p", Count: 1, Hashes: id[:], Verified: -1, Blob: id[:1:1]}}, PushOptions{})
-		var answer pushAnswer
-		if err != nil || tx.QueryRow(ctx, pushCore, args...).Scan(&answer.order, &answer.partitions, &answer.bases, &answer.created, &answer.windows,
-			&answer.statuses, &answer.details) != nil || len(answer.partitions) != 1 {
+	for n := range int64(3) { // the first creates queue and partition, the second finds them, the third knows them
+		id[0] = byte(n) //nolint:gosec // 0 to 2
+		arrays, err := pushArguments([]Segment{{Queue: queue, Tenant: warmTenant, Partition: "p", Count: 1, Hashes: id[:], Verified: n - 1, Blob: id[:1:1]}})
+		if err != nil {
 			return
 		}
-		partition = answer.partitions[0].Bytes
+		query, args := pushCore, append(arrays.columns(), false, nil, nil, nil)
+		if n == 2 {
+			query, args = pushKnown, append(arrays.columns(), []pgtype.UUID{uuidArgument(partition)}, arrays.since)
+		}
+		var answer pushAnswer
+		if answer.read(tx.QueryRow(ctx, query, args...)) != nil || n < 2 && len(answer.partitions) != 1 {
+			return
+		}
+		if n < 2 {
+			partition = answer.partitions[0].Bytes
+		}
 	}
 	const group, worker = "__warm", "__warm"
 	request := PopRequest{Tenant: warmTenant, Queue: queue, Group: group, Worker: worker, Budget: 1, LeaseSeconds: 1, MaxPartitions: 1, SubMode: "all", Candidates: []string{"p"}}

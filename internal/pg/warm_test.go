@@ -21,7 +21,7 @@ func TestWarmSessionsHaveMetTheDataPathAndLeaveNothing(t *testing.T) {
 	// Procedures that a session has compiled keep their plans: it shows in what it has prepared.
 	var prepared int
 	require.NoError(t, db.Prepared(t.Context(), &prepared))
-	require.Equal(t, 3, prepared, "push, claim and acknowledgment")
+	require.Equal(t, 4, prepared, "two pushes, claim and acknowledgment")
 	for _, table := range []string{"queues", "log_partitions", "log_segments", "log_txns", "log_consumers", "consumer_groups_metadata"} {
 		var rows int
 		require.NoError(t, database.Pool(t).QueryRow(t.Context(), `SELECT count(*) FROM queen.`+table).Scan(&rows))
@@ -42,5 +42,5 @@ func TestWarmingADatabaseWithoutSchemaIsHarmless(t *testing.T) {
 	require.NoError(t, db.ApplySchema(t.Context()))
 	var prepared int
 	require.NoError(t, db.Prepared(t.Context(), &prepared))
-	require.Equal(t, 3, prepared, "sessions from before the schema are replaced")
+	require.Equal(t, 4, prepared, "sessions from before the schema are replaced")
 }

@@ -1,7 +1,7 @@
 -- Push: the only file that assigns an offset.
 --
--- All pushes run through log_push_core_v1, which stores N segments with a constant number of statements: at many partitions it
--- is the statements per segment that bound a commit, not the bytes.
+-- All pushes run through log_push_core_v1, or through log_push_known_v1, which is a short cut of it. Both store N segments with a constant
+-- number of statements: at many partitions it is the statements per segment that bound a commit, not the bytes.
 
 -- log_txns_window_start_v1: where the deduplication window begins in the sidecar of one partition.
 --   p_lo, p_hi  offsets; p_lo is the base of a row older than p_cutoff
@@ -74,7 +74,8 @@ END $$;
 --   index, chosen while the tables were small, would stay cached while they grow. Behind OFFSET 0 a look-up is planned by
 --   itself, so that an index without a matching condition is never an option.
 -- Plan test: TestPushPlans.
--- Called by: log_push_multi_v1, log_push_one_v1, and pg.PushMulti, for which JSON would cost more than the rest of the answer.
+-- Called by: log_push_multi_v1, log_push_one_v1, log_push_known_v1, and pg.PushMulti, for which JSON would cost more than the rest of the
+-- answer.
 -- Brokers of several versions share a database: another signature or row needs another name.
 DROP FUNCTION IF EXISTS queen.log_push_core_v1(TEXT[], TEXT[], INT[], BYTEA[], INT8[], BYTEA[], UUID[], BOOLEAN[], BOOLEAN, JSONB, UUID[], INT[]);
 CREATE OR REPLACE FUNCTION queen.log_push_core_v1(
@@ -434,6 +435,125 @@ BEGIN
              ORDER BY k) x;
 END $$;
 
+-- log_push_known_v1: log_push_core_v1 for partitions whose ids the caller remembers, which most pushes are. Without the look-ups by name,
+-- and with three statements when nothing is to be decided segment by segment.
+--   p_pids    ids that the names stood for when the caller heard of them, ascending, every one once; parallel to the other arrays
+--   p_since   as in log_push_core_v1; what p_verified says is about p_pids
+--   the rest  as in log_push_core_v1
+-- Returns one of three:
+--   o_base NULL   undecided, nothing was written: an id stands for something else by now, or a queue is bounded, whose lock comes before
+--                 those of its partitions. The caller calls log_push_core_v1
+--   o_ord NULL    every segment was stored: o_base, o_created and o_windows are parallel to the input
+--   else          what log_push_core_v1 returned, which was asked because a segment needs its probe or its queue demands encryption
+-- Ids, names, queues and tenants are compared by position with what the locked rows say: ids in another order, or one that occurs twice,
+-- are undecided.
+-- Raises: not_null_violation for a segment that log_push_core_v1 calls bad; what that raises.
+-- Locks: log_partitions rows FOR NO KEY UPDATE by id. Nothing is created, and a bounded queue is not locked, unless it became one between
+-- two statements.
+-- READ COMMITTED only, settings: as log_push_core_v1. Plan test: TestPushPlans. Called by: pg.PushMulti.
+CREATE OR REPLACE FUNCTION queen.log_push_known_v1(
+    p_queues TEXT[], p_partitions TEXT[], p_counts INT[], p_hashes BYTEA[], p_verified INT8[], p_blobs BYTEA[],
+    p_tenants UUID[], p_plain BOOLEAN[], p_pids UUID[], p_since TIMESTAMPTZ[],
+    OUT o_ord INT[], OUT o_pids UUID[], OUT o_base INT8[], OUT o_created TIMESTAMPTZ[], OUT o_windows INT[],
+    OUT o_status TEXT[], OUT o_detail JSONB[])
+LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_n       INT := cardinality(p_pids);
+    v_ids     UUID[];
+    v_names   TEXT[];
+    v_qids    UUID[];
+    v_last    INT8[];
+    v_base    INT8[];
+    v_written TIMESTAMPTZ[];
+    v_windows INT[];
+    v_window  INT;  -- the longest
+    v_demands BOOLEAN;
+    v_bounded BOOLEAN;
+    v_now     TIMESTAMPTZ;
+    c         RECORD;
+BEGIN
+    SELECT array_agg(l.id), array_agg(l.name), array_agg(l.queue_id), array_agg(l.last_offset), array_agg(l.last_offset + 1),
+           array_agg(l.last_write_at)
+      INTO v_ids, v_names, v_qids, v_last, v_base, v_written
+      FROM (SELECT p.id, p.name, p.queue_id, p.last_offset, p.last_write_at
+              FROM queen.log_partitions p
+             WHERE p.id = ANY (p_pids)
+             ORDER BY p.id
+               FOR NO KEY UPDATE) l;
+    v_now := clock_timestamp();
+    IF v_ids IS DISTINCT FROM p_pids OR v_names IS DISTINCT FROM p_partitions THEN
+        RETURN;
+    END IF;
+    IF v_qids[1] = ALL (v_qids) THEN
+        SELECT q.dedup_window_seconds, q.encryption_enabled AND TRUE = ANY (p_plain), COALESCE(q.max_queue_size, 0) > 0
+          INTO v_window, v_demands, v_bounded
+          FROM queen.queues q
+         WHERE q.id = v_qids[1] AND q.tenant_id = ALL (p_tenants) AND q.name = ALL (p_queues);
+        v_windows := array_fill(v_window, ARRAY[v_n]);
+    ELSE
+        SELECT array_agg(x.win), max(x.win), bool_or(x.demands), bool_or(x.bounded)
+          INTO v_windows, v_window, v_demands, v_bounded
+          FROM (SELECT q.win, q.enc AND u.plain AS demands, q.bounded
+                  FROM unnest(v_qids, p_tenants, p_queues, p_plain) WITH ORDINALITY AS u(qid, tenant, queue, plain, ord)
+                 CROSS JOIN LATERAL (
+                       SELECT k.dedup_window_seconds AS win, k.encryption_enabled AS enc, COALESCE(k.max_queue_size, 0) > 0 AS bounded
+                         FROM queen.queues k
+                        WHERE k.id = u.qid AND k.tenant_id = u.tenant AND k.name = u.queue
+                       OFFSET 0) q
+                 ORDER BY u.ord) x;
+    END IF;
+    IF v_bounded IS NOT FALSE OR cardinality(v_windows) <> v_n THEN
+        RETURN;
+    END IF;
+    IF v_demands OR v_window > 0 AND (v_last = p_verified
+            -- An unknown element says that the claim holds for everything.
+            AND (v_now - make_interval(secs => v_window) >= ALL (p_since)) IS NOT FALSE) IS NOT TRUE THEN
+        c := queen.log_push_core_v1(p_queues, p_partitions, p_counts, p_hashes, p_verified, p_blobs, p_tenants, p_plain, FALSE, NULL,
+            NULL, NULL, p_pids, p_since);
+        o_ord := c.o_ord;
+        o_pids := c.o_pids;
+        o_base := c.o_base;
+        o_created := c.o_created;
+        o_windows := c.o_windows;
+        o_status := c.o_status;
+        o_detail := c.o_detail;
+        RETURN;
+    END IF;
+    o_base := v_base;
+    o_windows := v_windows;
+    IF v_now >= ALL (v_written) THEN
+        o_created := array_fill(v_now, ARRAY[v_n]);
+    ELSE
+        o_created := ARRAY(SELECT GREATEST(v_now, w.at) FROM unnest(v_written) WITH ORDINALITY AS w(at, ord) ORDER BY w.ord);
+    END IF;
+    WITH s AS MATERIALIZED (
+        SELECT u.pid, u.base,
+               CASE WHEN u.n >= 1 AND octet_length(u.hashes) = 16 * u.n AND octet_length(u.blob) > 0 THEN u.base + u.n - 1 END AS upto,
+               u.at, u.hashes, u.blob
+          FROM unnest(p_pids, v_base, p_counts, o_created, p_hashes, p_blobs) AS u(pid, base, n, at, hashes, blob)
+    ), segments AS (
+        INSERT INTO queen.log_segments (partition_id, base_offset, end_offset, created_at, blob)
+        SELECT s.pid, s.base, s.upto, s.at, s.blob FROM s
+    ), sidecar AS (
+        INSERT INTO queen.log_txns (partition_id, base_offset, end_offset, created_at, hashes)
+        SELECT s.pid, s.base, s.upto, s.at, s.hashes FROM s
+    )
+    UPDATE queen.log_partitions p
+       SET last_offset    = s.upto,
+           last_write_at  = CASE WHEN v_now > p.last_write_at + INTERVAL '1 second' THEN v_now ELSE p.last_write_at END,
+           oldest_live_at = COALESCE(p.oldest_live_at, s.at),
+           oldest_txn_at  = COALESCE(p.oldest_txn_at, s.at)
+      FROM s
+     WHERE p.id = s.pid;
+END $$;
+
 -- log_push_verdicts_v1: the row of log_push_core_v1 as a JSON array of verdicts in input order:
 --   {"status":S,"partitionId":uuid, …}, when it was stored with "baseOffset" and "createdAt" (ISO-us), and what o_detail says.
 -- Locks: none. Called by: log_push_multi_v1, log_push_one_v1.
@@ -573,6 +693,7 @@ GRANT EXECUTE ON FUNCTION queen.log_push_multi_v1(TEXT[], TEXT[], INT[], BYTEA[]
 GRANT EXECUTE ON FUNCTION queen.log_push_one_v1(TEXT, TEXT, INT, BYTEA, BIGINT, BYTEA, UUID, INT, UUID, BOOLEAN, BOOLEAN, JSONB) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_segment_at_v1(UUID, BIGINT) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_push_core_v1(TEXT[], TEXT[], INT[], BYTEA[], INT8[], BYTEA[], UUID[], BOOLEAN[], BOOLEAN, JSONB, UUID[], INT[], UUID[], TIMESTAMPTZ[]) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_push_known_v1(TEXT[], TEXT[], INT[], BYTEA[], INT8[], BYTEA[], UUID[], BOOLEAN[], UUID[], TIMESTAMPTZ[]) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_push_verdicts_v1(INT[], UUID[], INT8[], TIMESTAMPTZ[], TEXT[], JSONB[]) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_txns_window_v1(UUID, INT8, INT) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_txns_window_start_v1(UUID, BIGINT, BIGINT, TIMESTAMPTZ) TO PUBLIC;
