@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"queenmq/internal/pg"
 	"queenmq/internal/testdb"
 	"queenmq/test/stack"
 	"queenmq/test/wire"
@@ -55,6 +57,71 @@ func TestRetentionHasOneLeader(t *testing.T) {
 	brokers[dead].Kill()
 	require.Eventually(t, func() bool { return leader(dead) >= 0 }, 15*time.Second, 20*time.Millisecond, "another broker leads")
 	require.True(t, ages(), "retention goes on")
+}
+
+// Statistics are computed by one broker at a time. When it is killed in the middle of it - its session holds the lock and waits for a table -
+// another goes on, and the figures become what is stored.
+func TestStatisticsHaveOneLeader(t *testing.T) {
+	t.Parallel()
+	database := testdb.New(t)
+	const interval = time.Second
+	brokers := make([]*stack.Process, 3)
+	for i := range brokers {
+		brokers[i] = stack.StartProcess(t, database.ConnString(), fmt.Sprint("STATS_INTERVAL_MS=", interval.Milliseconds()), "DB_POOL_SIZE=10", fmt.Sprint("QUEEN_SERVER_ID=broker-", i))
+	}
+	pool := database.Pool(t)
+	client := wire.NewFailoverClient([]string{brokers[0].URL, brokers[1].URL, brokers[2].URL}, 8)
+	defer client.Close()
+	stored := 0
+	counted := func() bool {
+		items := make([]wire.PushItem, 7)
+		for i := range items {
+			items[i] = wire.PushItem{Queue: "counted", Payload: json.RawMessage(`1`)}
+		}
+		_, err := client.Push(t.Context(), items)
+		require.NoError(t, err)
+		stored += len(items)
+		return assertEventually(func() bool {
+			var total int
+			err := pool.QueryRow(t.Context(), `SELECT total_messages FROM queen.stats WHERE stat_type = 'queue'`).Scan(&total)
+			return err == nil && total == stored
+		}, 30*time.Second)
+	}
+	require.True(t, counted(), "statistics are computed")
+
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), `LOCK TABLE queen.stats IN ACCESS EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	leader := func() (names []string) {
+		err := pool.QueryRow(t.Context(), `SELECT COALESCE(array_agg(a.application_name), '{}') FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+			WHERE l.locktype = 'advisory' AND l.objid = $1 AND l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`, pg.StatsLock).Scan(&names)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(names), 1, "one at a time")
+		return names
+	}
+	led := func(by func(i int) bool) (who int, found bool) {
+		found = assertEventually(func() bool {
+			for _, name := range leader() {
+				for i := range brokers {
+					if strings.Contains(name, fmt.Sprint("broker-", i)) && by(i) {
+						who = i
+						return true
+					}
+				}
+			}
+			return false
+		}, 30*time.Second)
+		return who, found
+	}
+	dead, found := led(func(int) bool { return true })
+	require.True(t, found, "a broker leads")
+	brokers[dead].Kill()
+	_, found = led(func(i int) bool { return i != dead })
+	require.True(t, found, "another broker leads, although nobody told the dead one's session")
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.True(t, counted(), "statistics are computed as before")
 }
 
 // isLeader reads the figure of one broker; a dead one does not lead.

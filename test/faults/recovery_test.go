@@ -24,8 +24,8 @@ import (
 // recovery is how long after the end of a fault everything works again.
 const recovery = 5 * time.Second
 
-// slow is how much slower than a quiet one the machine may be that runs this. What was measured is in the log.
-const slow = 4
+// slowest is how much slower than a quiet one a machine may be: on a slower one the limit is that of this.
+const slowest = 6
 
 // A site is two brokers in front of one server, each with a network of its own.
 type site struct {
@@ -59,7 +59,7 @@ func newSite(t *testing.T, listening bool) *site {
 		s.clients[i] = wire.NewClient(s.url[i], 32)
 		t.Cleanup(s.clients[i].Close)
 	}
-	s.requireRecovery(t, time.Now(), 20*time.Second) // the brokers know each other
+	require.Eventually(t, func() bool { return s.works(t.Context()) == nil }, time.Minute, time.Millisecond, "the brokers know each other")
 	return s
 }
 
@@ -73,18 +73,28 @@ func (s *site) do(t *testing.T, statement string) {
 	require.NoError(t, err)
 }
 
-// requireRecovery fails unless everything works again within limit of the end of a fault.
-func (s *site) requireRecovery(t *testing.T, healed time.Time, limit time.Duration) {
+// requireRecovery ends a fault and fails unless everything works again within the limit of the guarantee: on a quiet machine, and on one that
+// others keep busy as much later as work takes longer there. What was measured is in the log.
+func (s *site) requireRecovery(t *testing.T, end func()) {
 	t.Helper()
+	slowness := stack.MeasureSlowness()
+	defer slowness.End()
+	end()
+	healed := time.Now()
+	var before error
 	for {
 		began := time.Now()
 		err := s.works(t.Context())
+		limit := time.Duration(min(slowness.Now(), slowest) * float64(recovery))
 		if err == nil {
-			t.Logf("everything works %.2f s after the end of the fault", time.Since(healed).Seconds())
-			require.LessOrEqual(t, began.Sub(healed), slow*limit) // what is measured has its own length
+			took := began.Sub(healed) // what is measured has its own length, of which the last look is no part
+			t.Logf("everything works %.2f s after the end of the fault, on a machine %.1f times slower than a quiet one; last before that: %v",
+				took.Seconds(), slowness.Now(), before)
+			require.LessOrEqual(t, took, limit)
 			return
 		}
-		require.Less(t, time.Since(healed), slow*limit+10*time.Second, "still broken: %v", err)
+		before = err
+		require.Less(t, time.Since(healed), limit+20*time.Second, "still broken: %v", err)
 	}
 }
 
@@ -201,15 +211,15 @@ func TestDatabaseComesBack(t *testing.T) {
 		} else {
 			s.requireAway(t)
 		}
-		fault.end()
 		t.Log(fault.name)
-		s.requireRecovery(t, time.Now(), recovery)
-	}
-	for range 5 {
-		s.do(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'queen %' AND pid <> pg_backend_pid()")
+		s.requireRecovery(t, fault.end)
 	}
 	t.Log("terminated sessions")
-	s.requireRecovery(t, time.Now(), recovery)
+	s.requireRecovery(t, func() {
+		for range 5 {
+			s.do(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'queen %' AND pid <> pg_backend_pid()")
+		}
+	})
 	s.requireKept(t)
 }
 
@@ -246,15 +256,15 @@ func TestNetworkComesBack(t *testing.T) {
 	s.data[0].Cut()
 	s.requireAway(t)
 	require.NoError(t, drain(t.Context(), s.clients[1], "site.1"), "the other broker has its own network")
-	s.data[0].Heal()
-	s.requireRecovery(t, time.Now(), recovery)
+	s.requireRecovery(t, s.data[0].Heal)
 
-	for _, proxy := range s.data {
-		require.Positive(t, proxy.Open())
-		proxy.Lose()
-	}
 	t.Log("connections that went silent for good")
-	s.requireRecovery(t, time.Now(), recovery)
+	s.requireRecovery(t, func() {
+		for _, proxy := range s.data {
+			require.Positive(t, proxy.Open())
+			proxy.Lose()
+		}
+	})
 	s.requireKept(t)
 }
 
@@ -272,13 +282,13 @@ func TestListeningSessionComesBack(t *testing.T) {
 			s.do(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE '% listen'")
 		}},
 	} {
-		sessions := s.sessions(t)
-		fault.strike()
 		t.Log(fault.name)
-		struck := time.Now()
-		require.Eventually(t, func() bool { return s.sessions(t) > sessions && s.hears(t) }, recovery+20*time.Second, 10*time.Millisecond)
-		require.LessOrEqual(t, time.Since(struck), slow*recovery)
-		s.requireRecovery(t, struck, recovery+2*time.Second)
+		sessions, slowness, struck := s.sessions(t), stack.MeasureSlowness(), time.Now()
+		s.requireRecovery(t, fault.strike)
+		require.Eventually(t, func() bool { return s.sessions(t) > sessions && s.hears(t) }, time.Minute, 10*time.Millisecond)
+		took, slower := time.Since(struck), slowness.End()
+		t.Logf("hints arrive again after %.2f s", took.Seconds())
+		require.LessOrEqual(t, took, time.Duration(min(slower, slowest)*float64(recovery)))
 	}
 }
 
