@@ -15,7 +15,7 @@ const firstRead = 64 << 10
 
 // readBody reads the whole body into buf, which it may replace. It fails with a *requestError when the body is larger than
 // the limit, is cut short, or stops arriving: every read may take as long as the configured stall, so that a slow line is served
-// and a connection that is only kept open is not.
+// and a connection that is only kept open is not. While others wait for the room that the body takes it must come faster, see bodyGrace.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request, buf []byte) ([]byte, error) {
 	limit := s.cfg.MaxBodyBytes
 	if r.ContentLength > limit {
@@ -45,7 +45,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, buf []byte) ([
 			}
 			buf = append(make([]byte, 0, grown), buf...)
 		}
-		_ = line.SetReadDeadline(time.Now().Add(s.cfg.StallTimeout)) // a writer without a connection has none
+		hold.next(len(buf), time.Now().Add(s.cfg.StallTimeout), line)
 		n, err := body.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		switch {
@@ -54,14 +54,14 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, buf []byte) ([
 				continue
 			}
 			if err := s.bodies.grow(r.Context(), hold, int64(len(buf))); err != nil {
+				hold.end(false)
 				return buf, err
 			}
 		case errors.Is(err, io.EOF):
-			// The connection is watched from now on for a client that leaves, however long the request takes.
-			_ = line.SetReadDeadline(time.Time{})
+			hold.end(true)
 			return buf, nil
 		default:
-			// The deadline stays: what is left of the body is not waited for when the connection is closed.
+			hold.end(false)
 			return buf, s.bodyFault(r, err)
 		}
 	}

@@ -51,6 +51,80 @@ func TestBodiesTakeRoomAndGiveItBack(t *testing.T) {
 	})
 }
 
+// A line whose deadline in the past ends its read.
+type line struct{ ended chan struct{} }
+
+func (l line) SetReadDeadline(at time.Time) error {
+	if !at.IsZero() && at.Before(time.Now()) {
+		close(l.ended)
+	}
+	return nil
+}
+
+// A body that comes too slowly keeps its room as long as nobody waits for it, and not longer. One that comes as fast as may be asked keeps it.
+func TestSlowBodiesGiveWayToThoseThatWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		room := newBodyRoom(8<<20, 5*time.Second)
+		over := make(chan struct{})
+		var reading sync.WaitGroup
+		body := func(size int64, rate float64) line {
+			hold, line := new(bodyHold), line{make(chan struct{})}
+			require.NoError(t, room.announce(t.Context(), hold, size))
+			began := time.Now()
+			reading.Go(func() {
+				defer hold.release()
+				for {
+					hold.next(int(rate*time.Since(began).Seconds()), time.Now().Add(time.Minute), line)
+					select {
+					case <-line.ended:
+						hold.end(false)
+						return
+					case <-over:
+						hold.end(true)
+						return
+					case <-time.After(100 * time.Millisecond):
+					}
+				}
+			})
+			return line
+		}
+		slowLine := body(3<<20, 10)
+		fastLine := body(3<<20, 60<<10) // 51.2 KiB a second are 3 MiB in a minute
+		time.Sleep(time.Minute)
+		requireOpen := func(l line, what string) {
+			select {
+			case <-l.ended:
+				t.Fatal(what)
+			default:
+			}
+		}
+		requireOpen(slowLine, "nobody waits")
+		var waiting bodyHold
+		began := time.Now()
+		require.NoError(t, room.announce(t.Context(), &waiting, 1<<20))
+		require.Less(t, time.Since(began), time.Second)
+		<-slowLine.ended
+		requireOpen(fastLine, "it comes fast enough")
+
+		// Who has only just begun is not slow yet.
+		lateLine := body(2<<20, 0)
+		var patient bodyHold
+		began = time.Now()
+		require.NoError(t, room.announce(t.Context(), &patient, 1<<20))
+		require.GreaterOrEqual(t, time.Since(began), bodyGrace)
+		<-lateLine.ended
+		close(over)
+		reading.Wait()
+		requireOpen(fastLine, "it has come whole")
+		for _, hold := range []*bodyHold{&waiting, &patient} {
+			hold.end(true)
+			hold.release()
+		}
+		require.Empty(t, room.large.arrive)
+	})
+}
+
 func TestBodyOfUnknownLengthIsCountedAsItGrows(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -93,7 +93,7 @@ var errorTable = []errorRow{
 	{codeBodyTooLarge, http.StatusRequestEntityTooLarge, "body too large", false, "The body is larger than `QUEEN_MAX_BODY_BYTES`. Send several smaller requests or raise the limit."},
 	{codeBatchTooLarge, http.StatusRequestEntityTooLarge, "too many items in one request", false, "Send several requests with fewer items. Nothing was done."},
 	{codeMessageTooLarge, http.StatusRequestEntityTooLarge, "message too large", false, "The messages for one partition do not fit into one segment. Send fewer or smaller ones."},
-	{codeRequestTimeout, http.StatusRequestTimeout, "the request body did not arrive in time", true, "No byte of the body came for 30 seconds. Send the request again."},
+	{codeRequestTimeout, http.StatusRequestTimeout, "the request body did not arrive in time", true, "No byte of the body came for 30 seconds, or it came slower than 16 KiB a second (and than all of it in a minute) while others waited for room. Send the request again."},
 	{codeBadData, http.StatusBadRequest, "PostgreSQL refused a value of the request", false, "A value cannot be stored or compared, for example a NUL character in a text. Nothing of the request part was done."},
 	{codeQueueFull, http.StatusOK, "queue is full", false, "The queue has reached its `maxSize`. Consume or raise the limit, then push again. In a push answer only the refused items carry it."},
 	{codeEncryptionRequired, http.StatusServiceUnavailable, "the queue is encrypted and this broker has no key: set QUEEN_ENCRYPTION_KEY on every broker", true, "Configure the encryption key on every broker. Nothing was stored in plain text, nothing was delivered, nothing stays leased."},

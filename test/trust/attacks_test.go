@@ -211,6 +211,49 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	require.Equal(t, 200, c.call("GET", "/livez", "").status)
 }
 
+// Clients that announce as much as there is room for and then send a byte now and then keep nobody out for longer than a moment.
+func TestSlowBodiesKeepNobodyOut(t *testing.T) {
+	t.Parallel()
+	s := stack.Start(t, map[string]string{"QUEEN_MAX_INFLIGHT_BODY_BYTES": fmt.Sprint(8 << 20)})
+	address := strings.TrimPrefix(s.URL, "http://")
+	var holding sync.WaitGroup
+	over := make(chan struct{})
+	hold := func(head string) {
+		holding.Go(func() {
+			conn, err := net.Dial("tcp", address)
+			if !assert.NoError(t, err) {
+				return
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, head)
+			for {
+				select {
+				case <-over:
+					return
+				case <-time.After(200 * time.Millisecond):
+					_, _ = io.WriteString(conn, " ")
+				}
+			}
+		})
+	}
+	for range 6 { // 6 MiB are there for large bodies
+		hold(fmt.Sprintf("POST /api/v1/push HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", 1<<20))
+	}
+	for range 32 { // and 2 MiB for small ones
+		hold(fmt.Sprintf("POST /api/v1/ack/batch HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", 64<<10))
+	}
+	c := as(t, s.URL, nil)
+	time.Sleep(500 * time.Millisecond) // they are under way; nothing tells when
+	for _, size := range []int{1 << 10, 40 << 10, 3 << 20} {
+		require.Eventually(t, func() bool {
+			a := c.push("q", "", `"`+strings.Repeat("x", size)+`"`)
+			return a.status == 201 && strings.Contains(a.body, `"queued"`)
+		}, 20*time.Second, 10*time.Millisecond, "%d bytes", size)
+	}
+	close(over)
+	holding.Wait()
+}
+
 // Requests that two programs could read in two ways are refused, and what follows them on the connection is not read as another request.
 func TestAmbiguousRequestsAreRefused(t *testing.T) {
 	t.Parallel()
