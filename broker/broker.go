@@ -229,7 +229,7 @@ func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, 
 		start("database", func() error { return watch(background, private) })
 	}
 
-	err = b.prepareDatabase(running, db)
+	err = b.prepareDatabase(running, db, engine)
 	if err == nil {
 		err = checkKeys(running, trusted, engine.loops.keys)
 	}
@@ -286,9 +286,12 @@ const preparePause = 500 * time.Millisecond
 
 // prepareDatabase waits for the database and prepares it. A database that goes away in the middle is waited for again: a broker that
 // starts while the server does must not need somebody to start it once more.
-func (b *Broker) prepareDatabase(ctx context.Context, db *pg.DB) error {
+func (b *Broker) prepareDatabase(ctx context.Context, db *pg.DB, e *engine) error {
 	for {
 		err := b.tryPrepareDatabase(ctx, db)
+		if err == nil {
+			err = b.prepareBuffer(ctx, db, e)
+		}
 		if !errors.Is(err, pg.ErrUnavailable) && !errors.Is(err, pg.ErrTimeout) {
 			return err
 		}
@@ -299,6 +302,18 @@ func (b *Broker) prepareDatabase(ctx context.Context, db *pg.DB) error {
 			return err
 		}
 	}
+}
+
+// prepareBuffer learns, before the first push is taken and the first kept one stored, whether the file buffer belongs to this database and
+// whether pushes are to stay out of it.
+func (b *Broker) prepareBuffer(ctx context.Context, db *pg.DB, e *engine) error {
+	if err := b.tieBuffer(ctx, db, e.buffer); err != nil {
+		return err
+	}
+	if err := e.flags.Refresh(ctx); err != nil {
+		return fmt.Errorf("database %s: read the maintenance switches: %w", b.target(), err)
+	}
+	return nil
 }
 
 func (b *Broker) tryPrepareDatabase(ctx context.Context, db *pg.DB) error {

@@ -2,11 +2,13 @@ package broker
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 
 	"queenmq/internal/api"
 	"queenmq/internal/engine/push"
 	"queenmq/internal/engine/spool"
+	"queenmq/internal/pg"
 	"queenmq/internal/upkeep"
 )
 
@@ -40,6 +42,21 @@ func (b *Broker) newBuffer(pusher *push.Pusher, flags *upkeep.Flags, sealer push
 		spool: kept, pusher: kept.NewPusher(pusher, flags.PushesPaused, sealer),
 		drain: upkeep.NewDrain(kept, pusher, flags.PushesPaused, b.log),
 	}
+}
+
+// tieBuffer makes sure that what the file buffer keeps goes to the database it was kept for.
+func (b *Broker) tieBuffer(ctx context.Context, db *pg.DB, kept *buffer) error {
+	if kept == nil {
+		return nil
+	}
+	identity, err := db.Identity(ctx)
+	if err != nil {
+		return fmt.Errorf("database %s: %w", b.target(), err)
+	}
+	if err := kept.spool.Tie(ctx, identity, b.target()); err != nil {
+		return fmt.Errorf("FILE_BUFFER_DIR: %w", err)
+	}
+	return nil
 }
 
 // figures puts the account in the form of the interface.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"queenmq/internal/engine/spool"
 	"queenmq/internal/testdb"
 )
 
@@ -87,5 +88,43 @@ func TestFullBufferIsAnsweredWithItsCode(t *testing.T) {
 	var batch struct{ Messages []any }
 	require.NoError(t, json.Unmarshal([]byte(a.body), &batch))
 	require.Len(t, batch.Messages, kept)
+	require.NoError(t, r.end(t))
+}
+
+// A broker that is started on another database than the one that its file buffer was filled for says so and stores nothing, also when the
+// database is away at the start.
+func TestBufferIsNotStoredInAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	server := testdb.StartServer(t, testdb.ServerOptions{})
+	database := func(name string) map[string]string {
+		return map[string]string{"DATABASE_URL": testdb.OnServer(server, name).ConnString()}
+	}
+	env := database("postgres")
+	env["FILE_BUFFER_DIR"] = t.TempDir()
+	r := begin(t, env).ready(t)
+	_, err := testdb.OnServer(server, "postgres").Pool(t).Exec(t.Context(), "CREATE DATABASE other")
+	require.NoError(t, err)
+	server.Stop(t, "immediate")
+	a, err := r.do("POST", r.URL()+"/api/v1/push", `{"items":[{"queue":"q","payload":"kept"}]}`)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, a.status, a.body)
+	require.Contains(t, a.body, `"buffered"`)
+	require.NoError(t, r.end(t))
+
+	wrong := database("other")
+	wrong["FILE_BUFFER_DIR"] = env["FILE_BUFFER_DIR"]
+	r = begin(t, wrong) // waits
+	server.Start(t)
+	err = r.result(t)
+	require.ErrorIs(t, err, spool.ErrOtherDatabase)
+	for _, says := range []string{"FILE_BUFFER_DIR", "1 messages that wait", "/postgres", "/other", "delete the file"} {
+		require.ErrorContains(t, err, says)
+	}
+	require.NotContains(t, err.Error(), "\n")
+
+	r = begin(t, env).ready(t)
+	require.Eventually(t, func() bool { return len(r.payloads(t, "q")) == 1 }, 30*time.Second, 10*time.Millisecond)
+	require.NoError(t, r.end(t))
+	r = begin(t, wrong).ready(t) // which is empty now
 	require.NoError(t, r.end(t))
 }

@@ -59,7 +59,7 @@ var methodsWithoutTenant = map[string]string{
 	"PopWildcard":    inRequest, "PopSpecific": inRequest, "PopDiscover": inRequest, "PopList": inRequest, "PopReady": inRequest, "Pending": inRequest,
 	"PushMulti": inRequest, "StreamsCycle": inRequest, "Transact": inRequest, "QueueLag": inRequest, "QueueOps": inRequest, "ParkedReplicas": inRequest, "RetentionSeries": inRequest,
 	"InsertWorkerMetrics": process, "InsertSystemMetrics": process, "AddQueueMetrics": inRequest, "SetParked": inRequest,
-	"Status": cluster, "WorkerMetrics": cluster, "SystemMetrics": cluster, "PostgresStats": cluster, "ClusterMetrics": cluster, "SystemFlags": cluster,
+	"Status": cluster, "WorkerMetrics": cluster, "SystemMetrics": cluster, "PostgresStats": cluster, "ClusterMetrics": cluster, "SystemFlags": cluster, "Identity": cluster,
 	"SetSystemFlag":  cluster,
 	"HotListRepairs": everybody, "RetentionDue": everybody, "RetentionStep": everybody, "PurgeSidecar": everybody, "EvictMaxWait": everybody,
 	"CleanupPartitions": everybody, "PurgeDeadLetters": everybody, "RepairWatermarks": everybody, "PurgeMetrics": everybody, "RefreshStats": everybody,

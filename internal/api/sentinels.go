@@ -45,7 +45,8 @@ var sentinels = []sentinel{
 	{"spool.ErrFull", spool.ErrFull, codeBufferFull},
 	{"spool.ErrWrite", spool.ErrWrite, codeBufferUnwritable},
 	{"spool.ErrInvalid", spool.ErrInvalid, codeBadData},
-	{"spool.ErrInUse", spool.ErrInUse, codeInternal}, // of the start; no request meets it
+	{"spool.ErrInUse", spool.ErrInUse, codeInternal},                 // of the start; no request meets it
+	{"spool.ErrOtherDatabase", spool.ErrOtherDatabase, codeInternal}, // as above
 	{"segment.ErrTooLarge", segment.ErrTooLarge, codeMessageTooLarge},
 	{"segment.ErrMalformed", segment.ErrMalformed, codeInternal},
 	{"segment.ErrEmpty", segment.ErrEmpty, codeInternal},

@@ -199,7 +199,7 @@ type Mesh struct {
 
 // Buffer is how pushes are kept on disk while the database is away or pushes are in maintenance.
 type Buffer struct {
-	Dir           string        `env:"FILE_BUFFER_DIR" blank:"default" auto:"/var/lib/queen/buffers as root, else buffers below the default of QUEEN_DATA_DIR" doc:"Directory of the file buffer. Each broker needs its own, and a broker that is pointed at another database needs an empty one. off keeps nothing: pushes fail while the database is away."`
+	Dir           string        `env:"FILE_BUFFER_DIR" blank:"default" auto:"/var/lib/queen/buffers as root, else buffers below the default of QUEEN_DATA_DIR" doc:"Directory of the file buffer. Each broker needs its own. What lies there belongs to the database it was kept for: a broker that is pointed at another one does not start until the directory is empty, or another is named. off keeps nothing: pushes fail while the database is away."`
 	MaxBytes      int64         `env:"FILE_BUFFER_MAX_BYTES" default:"10737418240" min:"0" max:"1125899906842624" unit:"bytes" doc:"Most bytes that the files may take together. Beyond it pushes fail with code buffer_full. 0 is no limit but that of the disk."`
 	Fsync         string        `env:"FILE_BUFFER_FSYNC" default:"always" oneof:"always|interval|never" doc:"When kept pushes are forced to the disk: before they are answered (always), within FILE_BUFFER_FLUSH_MS of it (interval), or when the operating system likes (never). With the latter two a power cut loses what was answered since; the end of the broker alone loses nothing."`
 	FlushInterval time.Duration `env:"FILE_BUFFER_FLUSH_MS" default:"100" min:"1" max:"60000" unit:"ms" doc:"How often the files are forced to the disk when FILE_BUFFER_FSYNC is interval."`

@@ -74,7 +74,7 @@ func (f *Flags) Set(ctx context.Context, flag pg.SystemFlag, enabled bool) (writ
 	limited, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	if err := f.write(limited); err != nil {
-		f.log.WarnContext(ctx, "a maintenance switch was turned here and could not be stored; it counts for this broker alone until the database answers",
+		f.log.WarnContext(ctx, "a maintenance switch was turned here and could not be stored; it counts for this broker alone until the database answers, and not beyond a restart",
 			slog.String("flag", string(flag)), slog.Bool("enabled", enabled), slog.Any("error", err))
 		return false
 	}

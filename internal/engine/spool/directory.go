@@ -1,10 +1,11 @@
 package spool
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 const (
 	openSuffix     = ".tmp"
 	completeSuffix = ".buf"
+	placeSuffix    = ".pos"
 	reasonSuffix   = ".txt"
 	failedDir      = "failed"
 	lockName       = "lock"
@@ -23,9 +25,10 @@ const (
 
 // A directory is where the files lie. It is locked while it is open.
 type directory struct {
-	path string
-	lock *os.File
-	last name // of the newest file there is or was
+	path  string
+	files fileSystem
+	lock  io.Closer
+	last  name // of the newest file there is or was
 }
 
 // A name says when a file was begun. The order of the names is the order of the records, whatever the clock does.
@@ -33,6 +36,12 @@ type name struct {
 	millis   int64
 	sequence int
 }
+
+// The largest parts of a name.
+const (
+	maxMillis   = 9_999_999_999_999
+	maxSequence = 99_999_999
+)
 
 func (n name) String() string { return fmt.Sprintf("queen-%013d-%08d", n.millis, n.sequence) }
 
@@ -53,25 +62,29 @@ var ErrInUse = errors.New("another broker uses the directory: give each its own 
 
 // openDirectory makes the directory where needed, takes its lock and proves that it can be written to. A disk that is full now is no reason
 // to refuse: what lies there can be stored all the same, and there may be room again before anything has to be kept.
-func openDirectory(path string) (*directory, error) {
-	if err := os.MkdirAll(filepath.Join(path, failedDir), 0o700); err != nil {
+func openDirectory(files fileSystem, path string) (*directory, error) {
+	if err := files.makeDirectory(path); err != nil {
 		return nil, err
 	}
-	lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := files.lock(filepath.Join(path, lockName))
 	if err != nil {
 		return nil, err
 	}
-	if err := tryLock(lock); err != nil {
-		_ = lock.Close()
-		return nil, err
-	}
-	d := &directory{path: path, lock: lock}
-	probe := filepath.Join(path, "probe")
-	if err := errors.Join(os.WriteFile(probe, []byte("queen"), 0o600), os.Remove(probe)); err != nil && !isFull(err) {
+	d := &directory{path: path, files: files, lock: lock}
+	if err := errors.Join(d.probe(), files.makeDirectory(filepath.Join(path, failedDir))); err != nil && !isFull(err) {
 		d.close()
 		return nil, err
 	}
 	return d, nil
+}
+
+// probe proves that files can be made.
+func (d *directory) probe() error {
+	path := filepath.Join(d.path, "probe")
+	if err := d.files.remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a start that was interrupted
+		return err
+	}
+	return errors.Join(writeWhole(d.files, path, []byte("queen")), d.files.remove(path))
 }
 
 // isFull tells whether an error will go away when somebody makes room.
@@ -79,22 +92,29 @@ func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is
 
 func (d *directory) close() { _ = d.lock.Close() } // the lock ends with it
 
-// list returns the files of the directory by suffix, oldest first. A file that was moved back from failed has a number behind its name.
-func (d *directory) list(below, suffix string) ([]string, error) {
-	entries, err := os.ReadDir(filepath.Join(d.path, below))
-	if err != nil {
-		return nil, err
+// list returns the files of the directory by suffix, oldest first, and those that have the suffix and no name that could be put in an order. A
+// file that was moved back from failed has a number behind its name.
+func (d *directory) list(below, suffix string) (bases, strange []string, err error) {
+	names, err := d.files.list(filepath.Join(d.path, below))
+	if below != "" && errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil // there was no room to make it
 	}
-	var names []string
-	for _, entry := range entries {
-		if base, has := strings.CutSuffix(entry.Name(), suffix); has && entry.Type().IsRegular() {
-			if _, ok := nameOf(base); ok {
-				names = append(names, base)
-			}
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, entry := range names {
+		base, has := strings.CutSuffix(entry, suffix)
+		if !has {
+			continue
+		}
+		if _, ok := nameOf(base); ok {
+			bases = append(bases, base)
+		} else {
+			strange = append(strange, entry)
 		}
 	}
-	slices.Sort(names)
-	return names, nil
+	slices.Sort(bases)
+	return bases, strange, nil
 }
 
 func nameOf(base string) (name, bool) {
@@ -115,63 +135,56 @@ func (n name) after(other name) bool {
 	return n.millis > other.millis || n.millis == other.millis && n.sequence > other.sequence
 }
 
+var errNamesEnd = errors.New("there is no file name left behind that of the newest file, whose date is absurd: store or move that file first")
+
 // next returns the name of a new file, which sorts behind all others also when the clock was set back.
-func (d *directory) next(now time.Time) string {
-	n := name{millis: now.UnixMilli()}
+func (d *directory) next(now time.Time) (string, error) {
+	n := name{millis: min(max(now.UnixMilli(), 0), maxMillis)}
 	if n.millis <= d.last.millis {
 		n = name{d.last.millis, d.last.sequence + 1}
 	}
+	if n.sequence > maxSequence {
+		n = name{millis: n.millis + 1}
+	}
+	if n.millis > maxMillis {
+		return "", errNamesEnd
+	}
 	d.last = n
-	return n.String()
+	return n.String(), nil
 }
 
 func (d *directory) file(base, suffix string) string { return filepath.Join(d.path, base+suffix) }
 
-// complete renames an open file whose contents are on disk.
-func (d *directory) complete(base string) error {
-	if err := os.Rename(d.file(base, openSuffix), d.file(base, completeSuffix)); err != nil {
-		return err
-	}
-	return syncDirectory(d.path)
-}
-
 // remove deletes a complete file. That the deletion survives a power cut is not waited for: storing the file again is harmless.
 func (d *directory) remove(base string) error {
-	err := os.Remove(d.file(base, completeSuffix))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// setAside writes what cannot be stored to the directory "failed", with the reason beside it, and returns when both are on disk.
-func (d *directory) setAside(base string, contents []byte, reason string) error {
-	for i := 0; ; i++ {
-		path := filepath.Join(d.path, failedDir, fmt.Sprintf("%s.%d", base, i))
-		f, err := os.OpenFile(path+completeSuffix, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if errors.Is(err, fs.ErrExist) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		_, err = f.Write(contents)
-		if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-			_ = os.Remove(path + completeSuffix) // half a copy is none; the original is still there
-			return err
-		}
-		if err := os.WriteFile(path+reasonSuffix, []byte(reason+"\n"), 0o600); err != nil {
-			return err
-		}
-		return syncDirectory(filepath.Join(d.path, failedDir))
-	}
-}
-
-// syncDirectory makes renames and new files of a directory survive a power cut.
-func syncDirectory(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
+	if err := d.files.remove(d.file(base, completeSuffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return errors.Join(f.Sync(), f.Close())
+	_ = d.files.remove(d.file(base, placeSuffix)) // without its file it is deleted at the next start
+	return nil
+}
+
+// setAside writes what cannot be stored to the directory "failed", with the reason beside it, and returns when both are on disk. The number
+// goes behind the name; what lies there already in the same words is not written again, and what lies there in others stays.
+func (d *directory) setAside(base string, number int, contents []byte, reason string) error {
+	below := filepath.Join(d.path, failedDir)
+	if err := d.files.makeDirectory(below); err != nil {
+		return err
+	}
+	for ; ; number++ {
+		path := filepath.Join(below, fmt.Sprintf("%s.%d", base, number))
+		there, err := d.files.readFile(path + completeSuffix)
+		switch {
+		case err == nil && bytes.Equal(there, contents):
+			return nil // an earlier run came this far
+		case err == nil:
+			continue
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
+		}
+		if err := replace(d.files, path+reasonSuffix, []byte(reason+"\n")); err != nil {
+			return err
+		}
+		return replace(d.files, path+completeSuffix, contents)
+	}
 }

@@ -3,10 +3,14 @@ package spool
 import (
 	"context"
 	"fmt"
-	"os"
+	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -16,157 +20,376 @@ import (
 	"queenmq/internal/pg"
 )
 
-// A disk fails when told to, and knows what of a file has reached it for good.
-type disk struct {
-	mu     sync.Mutex
-	failIn int // calls until one fails; 0 is never
-	files  map[string]*diskedFile
+// A script is what clients and the database do over the life of a directory, and what the clients were answered.
+type script struct {
+	disk     *memoryDisk
+	db       *database
+	answered map[uuid.UUID]int // by message id: the number that the message carries
+	failures []error
+	pushed   int
+	powerCut bool
 }
 
-type diskedFile struct {
-	*os.File
-	disk   *disk
-	length int64 // written
-	synced int64 // of it, on the disk for good
+func newScript() *script {
+	s := &script{disk: newMemoryDisk(), db: newDatabase(), answered: map[uuid.UUID]int{}}
+	s.db.gone = s.disk.dead // a process that has ended reaches nothing
+	return s
 }
 
-// strike says whether this call is the one that fails.
-func (d *disk) strike() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.failIn == 0 {
-		return false
-	}
-	d.failIn--
-	return d.failIn == 0
+// A process is one run of a spool in a script. It may fail to start.
+type process struct {
+	*script
+	spool  *Spool
+	pusher *Pusher
+	stop   func()
 }
 
-func (d *disk) create(path string) (diskFile, error) {
-	if d.strike() {
-		return nil, errDisk
-	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+func (s *script) begin(perFile int) (*process, error) {
+	spool, err := Open(Config{Dir: "/spool", RecordsPerFile: perFile, files: s.disk})
 	if err != nil {
 		return nil, err
 	}
-	one := &diskedFile{File: f, disk: d}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.files[filepath.Base(path)] = one
-	return one, nil
-}
-
-func (f *diskedFile) WriteAt(p []byte, offset int64) (int, error) {
-	if f.disk.strike() {
-		n, _ := f.File.WriteAt(p[:len(p)/2], offset)
-		f.length = max(f.length, offset+int64(n))
-		return n, errDisk
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = spool.Run(ctx) }()
+	p := &process{s, spool, spool.NewPusher(s.db, func() bool { return false }, nil), sync.OnceFunc(func() { cancel(); <-ended })}
+	if err := spool.Tie(ctx, home, "home"); err != nil {
+		p.stop()
+		return nil, err
 	}
-	n, err := f.File.WriteAt(p, offset)
-	f.length = max(f.length, offset+int64(n))
-	return n, err
+	<-spool.scanned
+	return p, nil
 }
 
-func (f *diskedFile) Sync() error {
-	if f.disk.strike() {
-		return errDisk
+// push sends messages of one partition, each with the next number.
+func (p *process) push(t require.TestingT, n int) {
+	items := make([]push.Item, n)
+	for i := range items {
+		items[i] = push.Item{Queue: "q", Partition: "p", Payload: []byte(fmt.Sprint(p.pushed))}
+		p.pushed++
 	}
-	f.synced = f.length
-	return nil
+	verdicts, err := p.pusher.Push(context.Background(), push.Request{Tenant: pg.DefaultTenant, Items: items})
+	require.NoError(t, err)
+	if p.disk.dead() {
+		return // nobody was answered
+	}
+	for i, v := range verdicts {
+		switch v.Status {
+		case push.StatusBuffered, push.StatusQueued:
+			p.answered[v.MessageID] = p.pushed - n + i
+		default:
+			require.ErrorIs(t, v.Err, ErrWrite)
+			p.failures = append(p.failures, v.Err)
+		}
+	}
 }
 
-func (f *diskedFile) Truncate(length int64) error {
-	f.length, f.synced = length, min(f.synced, length)
-	return f.File.Truncate(length)
+// drain stores what it can and returns when there is nothing left, or the disk is in the way.
+func (p *process) drain() {
+	for range 2 * readAttempts {
+		if _, err := p.spool.Drain(context.Background(), p.db); err == nil && p.spool.Stats().Pending == 0 {
+			return
+		}
+	}
 }
 
-// powerCut leaves of every file what was forced to the disk and, of the rest, as much as the disk happened to have written.
-func (d *disk) powerCut(t *rapid.T, dir string) {
-	for name, f := range d.files {
-		for _, path := range []string{filepath.Join(dir, name), filepath.Join(dir, name[:len(name)-len(openSuffix)]+completeSuffix)} {
-			if _, err := os.Stat(path); err == nil {
-				keep := f.synced
-				if f.length > f.synced {
-					keep += rapid.Int64Range(0, f.length-f.synced).Draw(t, "survives")
+// finish is the last run of a script, on a disk that works: everything that was answered is stored, in order, once.
+func (s *script) finish(t require.TestingT) {
+	s.db.fail(nil)
+	p, err := s.begin(10)
+	require.NoError(t, err)
+	p.drain()
+	stats := p.spool.Stats()
+	p.stop()
+	require.Zero(t, stats.Pending)
+	require.Zero(t, stats.Bytes)
+	for _, path := range s.disk.holding(completeSuffix) {
+		// A push that was being written when the power went, and was answered to nobody, may look damaged. Nothing else is there.
+		require.Contains(t, path, failedDir)
+		require.True(t, s.powerCut)
+	}
+	require.Empty(t, s.disk.holding(openSuffix))
+	require.Empty(t, s.disk.holding(placeSuffix))
+	last := -1
+	for _, payload := range s.db.lane("q/p") {
+		var i int
+		_, err := fmt.Sscan(payload, &i)
+		require.NoError(t, err)
+		require.Greater(t, i, last)
+		last = i
+	}
+	for id, i := range s.answered {
+		require.Equal(t, fmt.Sprint(i), s.db.ids[id])
+	}
+}
+
+// work is a morning in the life of a spool: files fill up, are stored in part and wholly, while more comes, over a restart.
+func (s *script) work(t require.TestingT) {
+	s.db.fail(errAway)
+	p, err := s.begin(3)
+	if err != nil {
+		return
+	}
+	for n := range 4 {
+		p.push(t, 1+n%3)
+	}
+	s.db.fail(nil)
+	p.drain()
+	p.push(t, 1)
+	s.db.fail(errAway)
+	p.spool.Unhealthy()
+	p.push(t, 2)
+	p.push(t, 3)
+	p.stop()
+	if p, err = s.begin(3); err != nil {
+		return
+	}
+	p.push(t, 1)
+	p.spool.Unhealthy()
+	p.push(t, 2)
+	s.db.fail(nil)
+	p.drain()
+	p.stop()
+}
+
+// callsOfWork is how often an undisturbed morning calls the disk.
+func callsOfWork(t *testing.T) (calls int) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		s.work(t)
+		require.Empty(t, s.failures)
+		calls = s.disk.calls
+		s.finish(t)
+	})
+	require.Greater(t, calls, 100)
+	return calls
+}
+
+// A broker that ends between any two things that it does to its disk loses nothing that it answered for, with or without a power cut.
+func TestEndAtAnyCallLosesNothing(t *testing.T) {
+	t.Parallel()
+	for _, power := range []bool{false, true} {
+		for at := range 1 + callsOfWork(t) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScript()
+				defer func() {
+					if t.Failed() {
+						t.Logf("power cut: %v, ended at call %d: %s", power, at+1, strings.Join(s.disk.trace[max(0, at-8):at+1], ", "))
+					}
+				}()
+				s.disk.dieAt = at + 1
+				s.work(t)
+				if s.powerCut = power; power {
+					s.disk.powerCut(rand.New(rand.NewPCG(uint64(at), 7)))
 				}
-				require.NoError(t, os.Truncate(path, keep))
+				s.disk.heal()
+				s.finish(t)
+			})
+			if t.Failed() {
+				t.FailNow()
 			}
 		}
 	}
 }
 
-// Whatever the disk does, what was answered as kept is found by the next run, in order, and nothing else but what was being answered.
+// A disk that fails once, at any call, costs at most the push that met it, and nothing after it.
+func TestFailureOfAnyCallIsGotOver(t *testing.T) {
+	t.Parallel()
+	for at := range 1 + callsOfWork(t) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScript()
+			defer func() {
+				if t.Failed() {
+					t.Logf("failed at call %d: %s", at+1, strings.Join(s.disk.trace[max(0, at-8):at+1], ", "))
+				}
+			}()
+			s.disk.failAt = at + 1
+			s.work(t)
+			require.LessOrEqual(t, len(s.failures), 3, "one push")
+			s.disk.heal()
+			s.finish(t)
+		})
+		if t.Failed() {
+			t.FailNow()
+		}
+	}
+}
+
+// A full disk takes whole pushes or nothing of them, and takes them again when there is room.
+func TestFullDiskKeepsWholePushesOrNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		s.disk.failWith = syscall.ENOSPC
+		s.db.fail(errAway)
+		p, err := s.begin(100)
+		require.NoError(t, err)
+		p.push(t, 2)
+		for room := 900; room < 2500; room += 37 {
+			s.disk.mu.Lock()
+			s.disk.room = room
+			s.disk.mu.Unlock()
+			p.push(t, 3)
+			require.EqualValues(t, len(s.answered), p.spool.Stats().Pending)
+		}
+		require.NotEmpty(t, s.failures)
+		s.disk.heal()
+		before := len(s.answered)
+		p.push(t, 2)
+		require.Len(t, s.answered, before+2)
+		p.stop()
+		s.finish(t)
+		require.Len(t, s.db.ids, len(s.answered), "nothing else is stored")
+	})
+}
+
+// A broker that starts with a full disk stores what lies there, and keeps nothing before the directory is tied to its database.
+func TestStartWithAFullDisk(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		s.disk.failWith = syscall.ENOSPC
+		s.db.fail(errAway)
+		p, err := s.begin(100)
+		require.NoError(t, err)
+		p.push(t, 3)
+		p.stop()
+		delete(s.disk.files, filepath.Join("/spool", tieName)) // as an earlier version left it
+		s.disk.room = 1
+		p, err = s.begin(100)
+		require.NoError(t, err)
+		p.spool.Unhealthy()
+		p.push(t, 1)
+		require.Len(t, s.failures, 1)
+		require.Empty(t, s.disk.holding(tieName))
+		s.disk.heal()
+		p.push(t, 1)
+		require.Len(t, s.disk.holding(tieName), 1)
+		p.stop()
+		s.finish(t)
+	})
+}
+
+// Whatever the disk does, over several runs, what was answered as kept is stored, in order.
 func TestAnsweredRecordsSurviveFailingDisksAndPowerCuts(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		dir, err := os.MkdirTemp("", "spool")
-		require.NoError(t, err)
-		defer os.RemoveAll(dir)
-		db := newDatabase()
-		db.fail(errAway)
-		answered, tried := map[uuid.UUID]int{}, 0
-		for range rapid.IntRange(1, 3).Draw(t, "runs") {
-			d := &disk{files: map[string]*diskedFile{}}
-			s, err := Open(Config{Dir: dir, RecordsPerFile: rapid.IntRange(1, 6).Draw(t, "per file")})
-			require.NoError(t, err)
-			s.create = d.create
-			ctx, cancel := context.WithCancel(context.Background())
-			ended := make(chan struct{})
-			go func() { defer close(ended); _ = s.Run(ctx) }()
-			<-s.scanned
-			s.Unhealthy() // as the drain finds out
-			require.EqualValues(t, len(answered), s.Stats().Pending)
-			p := s.NewPusher(db, func() bool { return false }, nil)
-			for range rapid.IntRange(0, 12).Draw(t, "pushes") {
-				d.mu.Lock()
-				d.failIn = rapid.SampledFrom([]int{0, 0, 1, 2, 3}).Draw(t, "fails in")
-				d.mu.Unlock()
-				items := make([]push.Item, rapid.IntRange(1, 3).Draw(t, "items"))
-				for i := range items {
-					items[i] = push.Item{Queue: "q", Partition: "p", Payload: []byte(fmt.Sprint(tried))}
-					tried++
-				}
-				verdicts, err := p.Push(context.Background(), push.Request{Tenant: pg.DefaultTenant, Items: items})
-				require.NoError(t, err)
-				for i, v := range verdicts {
-					if v.Status == push.StatusBuffered {
-						answered[v.MessageID] = tried - len(items) + i
-					} else {
-						require.ErrorIs(t, v.Err, ErrWrite)
+	rapid.Check(t, func(rt *rapid.T) {
+		synctest.Test(t, func(*testing.T) {
+			s := newScript()
+			for range rapid.IntRange(1, 3).Draw(rt, "runs") {
+				s.db.fail(errAway)
+				p, err := s.begin(rapid.IntRange(1, 6).Draw(rt, "per file"))
+				require.NoError(rt, err)
+				p.spool.Unhealthy() // as the drain finds out
+				for range rapid.IntRange(0, 12).Draw(rt, "pushes") {
+					s.disk.mu.Lock()
+					s.disk.failAt = s.disk.calls + rapid.SampledFrom([]int{0, 0, 1, 2, 3, 7}).Draw(rt, "fails in")
+					s.disk.mu.Unlock()
+					if rapid.IntRange(0, 5).Draw(rt, "drains") == 0 {
+						s.db.fail(nil)
+						p.drain()
+						s.db.fail(errAway)
+						p.spool.Unhealthy()
 					}
+					p.push(rt, rapid.IntRange(1, 3).Draw(rt, "items"))
 				}
-				require.EqualValues(t, len(answered), s.Stats().Pending)
+				s.disk.mu.Lock()
+				s.disk.failAt = 0
+				if rapid.Bool().Draw(rt, "killed") {
+					s.disk.dieAt = s.disk.calls
+				}
+				s.disk.mu.Unlock()
+				p.stop()
+				if rapid.Bool().Draw(rt, "power cut") {
+					s.powerCut = true
+					s.disk.powerCut(rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "survives"), 7)))
+				}
+				s.disk.heal()
 			}
-			d.mu.Lock()
-			d.failIn = 0
-			d.mu.Unlock()
-			cancel()
-			<-ended
-			d.powerCut(t, dir)
+			s.finish(rt)
+		})
+	})
+}
+
+// A stop in the middle of storing a file repeats nothing at the next start, also where repeats would be stored.
+func TestStopWhileStoringRepeatsNothing(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	db.fail(errAway)
+	dir := t.TempDir()
+	f := start(t, dir, db, func(c *Config) { c.Sync = SyncNever })
+	const n = 3*chunkRecords + 10
+	items := make([]push.Item, n)
+	for i := range items {
+		items[i] = named("free", "p", "x", fmt.Sprint(i)) // without de-duplication, and each repeats the id
+		require.Equal(t, push.StatusBuffered, f.pushAll(t, items[i])[0].Status)
+	}
+	db.fail(nil)
+	for stops := 1; ; stops++ {
+		ctx, cancel := context.WithCancel(t.Context())
+		stored := 0
+		_, err := f.Drain(ctx, storeFunc(func(ctx context.Context, messages []push.Accepted) ([]push.Verdict, error) {
+			cancel() // while it is being stored
+			require.NoError(t, ctx.Err())
+			stored += len(messages)
+			return db.Replay(ctx, messages)
+		}))
+		cancel()
+		require.LessOrEqual(t, stored, chunkRecords)
+		require.ErrorIs(t, err, context.Canceled)
+		f.stop()
+		f = start(t, dir, db)
+		<-f.scanned
+		require.EqualValues(t, max(n-stops*chunkRecords, 0), f.Stats().Pending)
+		if f.Stats().Pending == 0 {
+			break
 		}
-		db.fail(nil)
-		s, err := Open(Config{Dir: dir})
+	}
+	got := db.lane("free/p")
+	require.Len(t, got, n)
+	for i, payload := range got {
+		require.Equal(t, fmt.Sprint(i), payload)
+	}
+}
+
+type storeFunc func(ctx context.Context, messages []push.Accepted) ([]push.Verdict, error)
+
+func (f storeFunc) Replay(ctx context.Context, messages []push.Accepted) ([]push.Verdict, error) {
+	return f(ctx, messages)
+}
+
+// A file that cannot be read any more does not hold up what is behind it for ever, is reported and stays for the next start.
+func TestUnreadableFileHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		s.db.fail(errAway)
+		p, err := s.begin(2)
 		require.NoError(t, err)
-		s.recover(context.Background())
-		if !s.counted {
-			t.Fatal("not counted")
-		}
-		n, err := s.Drain(context.Background(), db)
+		p.push(t, 2)
+		p.push(t, 2)
+		require.NoError(t, p.spool.rotateNow(t.Context()))
+		files := s.disk.holding(completeSuffix)
+		require.Len(t, files, 2)
+		first := s.disk.files[files[0]]
+		delete(s.disk.files, files[0])
+		s.db.fail(nil)
+		p.drain()
+		require.Equal(t, []string{"2", "3"}, s.db.lane("q/p"))
+		stats := p.spool.Stats()
+		require.EqualValues(t, 2, stats.Pending, "they are not stored")
+		require.EqualValues(t, 1, stats.Failed)
+		began := time.Now()
+		p.push(t, 1)
+		require.Less(t, time.Since(began), holdTime, "there is nothing to wait for")
+		p.drain()
+		p.stop()
+		s.disk.files[files[0]] = first
+		p, err = s.begin(2)
 		require.NoError(t, err)
-		require.Equal(t, len(answered), n)
-		require.Zero(t, s.Stats().Pending)
-		require.Zero(t, s.Stats().Failed)
-		last := -1
-		for _, payload := range db.lane("q/p") {
-			var i int
-			_, err := fmt.Sscan(payload, &i)
-			require.NoError(t, err)
-			require.Greater(t, i, last)
-			last = i
-		}
-		for id, i := range answered {
-			require.Equal(t, fmt.Sprint(i), db.ids[id])
-		}
-		s.Close()
+		p.drain()
+		require.Equal(t, []string{"2", "3", "4", "0", "1"}, s.db.lane("q/p"))
+		p.stop()
 	})
 }

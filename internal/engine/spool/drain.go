@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 
 	"queenmq/internal/engine/push"
@@ -26,19 +25,29 @@ type Store interface {
 	Replay(ctx context.Context, messages []push.Accepted) ([]push.Verdict, error)
 }
 
-// progress is how far the oldest file is stored. It is lost with the process: the file is then stored again, which is harmless.
+// progress is how far the oldest file is stored. What is lost of it with the process is stored again, which is harmless.
 type progress struct {
 	file    file
 	data    []byte
-	at      int     // where the next chunk begins
-	left    []found // of the chunk under way
-	strange int     // attempts in a row without progress that should have made some
+	at      int      // where the next chunk begins
+	left    []found  // of the chunk under way
+	single  bool     // the chunk holds something that the database refuses: its partitions go message by message
+	strange int      // attempts in a row without progress that should have made some
+	note    diskFile // of the place; nil when it is not open
+
+	unread   string // the file that could not be read the last times
+	attempts int
 }
 
 // Drain stores what waits, oldest first, until nothing is left, and returns how many messages that were. An error says that the database
-// cannot take the rest now; the next call goes on there. What it refuses for good is set aside and does not hold up the rest. Drain is
-// for one goroutine at a time.
+// cannot take the rest now; the next call goes on there. What it refuses for good is set aside and does not hold up the rest. When ctx ends,
+// what is being stored is seen through. Drain is for one goroutine at a time. Nothing is stored before the directory is tied to the
+// database, see [Spool.Tie].
 func (s *Spool) Drain(ctx context.Context, store Store) (stored int, err error) {
+	if !s.tied() {
+		return 0, errUntied
+	}
+	defer s.progress.closePlace()
 	for ctx.Err() == nil {
 		more, err := s.nextFile(ctx)
 		if err != nil || !more {
@@ -86,12 +95,31 @@ func (s *Spool) nextFile(ctx context.Context) (bool, error) {
 			return false, nil // still being written
 		}
 	}
-	data, err := os.ReadFile(s.dir.file(oldest.base, completeSuffix))
+	data, err := s.dir.files.readFile(s.dir.file(oldest.base, completeSuffix))
 	if err != nil {
-		return false, fmt.Errorf("read a file of the file buffer: %w", err)
+		return false, s.unreadable(ctx, oldest.base, err)
 	}
-	s.progress = progress{file: *oldest, data: data}
+	s.progress = progress{file: *oldest, data: data, at: oldest.place}
 	return true, nil
+}
+
+// unreadable notes that the oldest file cannot be read, and leaves it for the next start when that does not pass: what is behind it must not
+// wait for ever.
+func (s *Spool) unreadable(ctx context.Context, base string, err error) error {
+	p := &s.progress
+	if p.unread != base {
+		p.unread, p.attempts = base, 0
+	}
+	if p.attempts++; p.attempts < readAttempts {
+		return fmt.Errorf("read a file of the file buffer: %w", err)
+	}
+	s.lose(ctx, base+completeSuffix, err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bytes -= s.complete[0].bytes
+	s.complete = s.complete[1:]
+	s.progress = progress{}
+	return nil
 }
 
 // rotateNow completes the open file.
@@ -112,7 +140,11 @@ func (s *Spool) rotateNow(ctx context.Context) error {
 func (s *Spool) drainFile(ctx context.Context, store Store) (stored int, err error) {
 	p := &s.progress
 	for {
+		if err := ctx.Err(); err != nil && (len(p.left) > 0 || p.at < len(p.data)) {
+			return stored, err
+		}
 		if len(p.left) == 0 {
+			p.single = false
 			if err := s.cutChunk(ctx); err != nil {
 				return stored, err
 			}
@@ -125,7 +157,11 @@ func (s *Spool) drainFile(ctx context.Context, store Store) (stored int, err err
 		if err != nil {
 			return stored, err
 		}
+		if len(p.left) == 0 && p.at < len(p.data) {
+			s.markPlace()
+		}
 	}
+	p.closePlace()
 	if err := s.dir.remove(p.file.base); err != nil {
 		return stored, fmt.Errorf("delete a stored file of the file buffer: %w", err)
 	}
@@ -167,51 +203,95 @@ func (s *Spool) cutChunk(ctx context.Context) error {
 }
 
 // storeChunk stores what is left of the chunk. All records of a partition in it are one segment, so that they are stored in order or not at
-// all.
+// all; when the database refuses one for good, they go one by one, so that only that which is at fault is set aside.
 func (s *Spool) storeChunk(ctx context.Context, store Store) (stored int, err error) {
 	p := &s.progress
-	messages := make([]push.Accepted, len(p.left))
-	for i := range p.left {
-		messages[i] = p.left[i].message
+	now, later := p.attempt()
+	messages := make([]push.Accepted, len(now))
+	company := make(map[laneKey]int)
+	for i, at := range now {
+		messages[i] = p.left[at].message
+		company[keyOf(&messages[i])]++
 	}
-	verdicts, err := store.Replay(ctx, messages)
+	verdicts, err := store.Replay(context.WithoutCancel(ctx), messages)
 	if err != nil {
 		return 0, err
 	}
-	var left []found
+	keep := make([]bool, len(p.left))
+	for _, at := range later {
+		keep[at] = true
+	}
 	var failure error
-	strange := false
-	for i, f := range p.left {
-		v := &verdicts[i]
+	strange, refused := false, false
+	for i, at := range now {
+		f, v := p.left[at], &verdicts[i]
 		if v.Status == push.StatusQueued || v.Status == push.StatusDuplicate {
 			stored++
 			s.settled(f)
 			continue
 		}
 		isStrange := errors.Is(v.Err, push.ErrInternal) || errors.Is(v.Err, pg.ErrVanished)
-		if isRefused(v.Err) || isStrange && p.strange >= maxStrange {
+		final := isRefused(v.Err) || isStrange && p.strange >= maxStrange
+		if final && company[keyOf(&f.message)] > 1 && !errors.Is(v.Err, segment.ErrTooLarge) { // that one is about this message
+			refused, keep[at] = true, true
+			continue
+		}
+		if final {
 			if err := s.setAside(ctx, f, v.Err.Error()); err != nil {
+				p.drop(keep, now[i:])
 				return stored, err
 			}
 			s.settled(f)
 			continue
 		}
-		left, failure, strange = append(left, f), v.Err, strange || isStrange
+		keep[at], failure, strange = true, v.Err, strange || isStrange
 	}
-	progressed := len(left) < len(p.left)
-	p.left = left
+	left := len(p.left)
+	p.drop(keep, nil)
+	if refused {
+		p.single = true
+	}
 	if errors.Is(failure, pg.ErrUnavailable) {
 		s.Unhealthy()
 	} else {
 		s.recovered()
 	}
 	switch {
-	case failure == nil || progressed:
+	case failure == nil || len(p.left) < left || refused:
 		p.strange = 0
 	case strange:
 		p.strange++
 	}
 	return stored, failure
+}
+
+// attempt chooses which records of the chunk are stored now, and which after them: in order within each partition.
+func (p *progress) attempt() (now, later []int) {
+	first := make(map[laneKey]bool)
+	for i := range p.left {
+		at := keyOf(&p.left[i].message)
+		if p.single && first[at] {
+			later = append(later, i)
+			continue
+		}
+		first[at] = true
+		now = append(now, i)
+	}
+	return now, later
+}
+
+// drop takes out of the chunk what is not kept; also are kept in any case.
+func (p *progress) drop(keep []bool, also []int) {
+	for _, at := range also {
+		keep[at] = true
+	}
+	var left []found
+	for i := range p.left {
+		if keep[i] {
+			left = append(left, p.left[i])
+		}
+	}
+	p.left = left
 }
 
 // isRefused says that storing the message will never succeed as things are.
@@ -239,7 +319,7 @@ func (s *Spool) setAside(ctx context.Context, f found, reason string) error {
 		about = fmt.Sprintf("message %s of queue %q, partition %q", f.message.ID, f.message.Queue, f.message.Partition)
 	}
 	base, _, _ := strings.Cut(s.progress.file.base, ".")
-	if err := s.dir.setAside(base, contents, about+": "+reason); err != nil {
+	if err := s.dir.setAside(base, f.end-len(f.raw), contents, about+": "+reason); err != nil {
 		return fmt.Errorf("set aside what cannot be stored: %w", err)
 	}
 	s.cfg.Log.ErrorContext(ctx, "something in the file buffer cannot be stored and was set aside", slog.String("file", base),

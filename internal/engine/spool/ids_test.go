@@ -3,7 +3,6 @@ package spool
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -76,14 +75,24 @@ func TestRepeatsFollowTheOptionsOfTheQueue(t *testing.T) {
 	require.Equal(t, []string{"1"}, db.lane("unknown/p"))
 }
 
-// slowDisk holds every write until it is told how the write ends.
+// slowDisk holds every write of a record until it is told how the write ends.
 type slowDisk struct {
-	diskFile
+	osFiles
 	begun chan struct{}
 	end   chan error
 }
 
-func (d *slowDisk) WriteAt(p []byte, offset int64) (int, error) {
+type slowFile struct {
+	diskFile
+	*slowDisk
+}
+
+func (d *slowDisk) create(path string) (diskFile, error) {
+	f, err := d.osFiles.create(path)
+	return &slowFile{f, d}, err
+}
+
+func (d *slowFile) WriteAt(p []byte, offset int64) (int, error) {
 	if offset > 0 {
 		d.begun <- struct{}{}
 		if err := <-d.end; err != nil {
@@ -104,14 +113,9 @@ func TestRepeatedPushWaitsForTheFirst(t *testing.T) {
 func repeatDuringWrite(t *testing.T, outcome error) {
 	db := newDatabase()
 	db.fail(errAway)
-	s, err := Open(Config{Dir: t.TempDir()})
-	require.NoError(t, err)
 	disk := &slowDisk{begun: make(chan struct{}), end: make(chan error)}
-	s.create = func(path string) (diskFile, error) {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-		disk.diskFile = f
-		return disk, err
-	}
+	s, err := Open(Config{Dir: t.TempDir(), files: disk})
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = s.Run(ctx) }()

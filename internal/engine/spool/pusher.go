@@ -128,7 +128,7 @@ func (p *Pusher) hold(ctx context.Context, r push.Request) {
 	}
 	for i := range r.Items {
 		s.mu.Lock()
-		l, few := s.lanes[laneKey{r.Tenant, r.Items[i].Queue, r.Items[i].Partition}], s.pending <= holdPending
+		l, few := s.lanes[laneKey{r.Tenant, r.Items[i].Queue, r.Items[i].Partition}], s.pending <= holdPending && s.lost == 0
 		s.mu.Unlock()
 		if l == nil {
 			continue

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"testing"
 
@@ -182,4 +183,45 @@ func FuzzScan(f *testing.F) {
 			require.Equal(t, len(data), length)
 		}
 	})
+}
+
+// Room that the file was given and that was never written to is a torn tail like any other.
+func TestUnwrittenTailIsTorn(t *testing.T) {
+	t.Parallel()
+	data, _, ends := sample(3)
+	for cut := ends[1]; cut < len(data)-frameBytes/2; cut++ {
+		for _, room := range []int{0, 1, 7, len(data) - cut, 4096} {
+			torn := append(append([]byte(nil), data[:cut]...), make([]byte, room)...)
+			ids, faults, length := read(torn, false)
+			require.Len(t, ids, 2)
+			require.Zero(t, faults, "cut at %d, %d bytes of nothing", cut, room)
+			require.Equal(t, ends[1], length)
+		}
+	}
+}
+
+// A length that claims the records behind its own costs none of them.
+func TestLengthThatLiesCostsOneRecord(t *testing.T) {
+	t.Parallel()
+	data, messages, ends := sample(5)
+	for last := 1; last < len(ends); last++ {
+		for _, complete := range []bool{false, true} {
+			damaged := append([]byte(nil), data...)
+			binary.LittleEndian.PutUint32(damaged[len(header):], uint32(ends[last]-len(header)-frameBytes)) //nolint:gosec // small
+			ids, faults, length := read(damaged, complete)
+			require.Equal(t, 1, faults)
+			require.Len(t, ids, 4)
+			for i, id := range ids {
+				require.Equal(t, messages[i+1].ID, id)
+			}
+			require.Equal(t, len(data), length)
+		}
+	}
+	for _, length := range []uint32{0, 1, 7, 1 << 31, 1<<32 - 1} {
+		damaged := append([]byte(nil), data...)
+		binary.LittleEndian.PutUint32(damaged[len(header):], length)
+		ids, faults, _ := read(damaged, true)
+		require.Equal(t, 1, faults)
+		require.Len(t, ids, 4)
+	}
 }

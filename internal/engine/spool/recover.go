@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -24,26 +26,17 @@ func (s *Spool) recover(ctx context.Context) {
 	}
 	var files []file
 	for _, entry := range earlier {
-		if ctx.Err() != nil {
+		f, kept, err := s.recoverFile(ctx, entry)
+		switch {
+		case ctx.Err() != nil:
 			return // they stay as they are
+		case err != nil:
+			s.lose(ctx, entry, err)
+		case kept:
+			files = append(files, f)
 		}
-		base, isOpen := strings.CutSuffix(entry, openSuffix)
-		base = strings.TrimSuffix(base, completeSuffix)
-		if isOpen {
-			if kept, err := s.repair(ctx, base); err != nil {
-				s.cfg.Log.ErrorContext(ctx, "a file of the file buffer could not be completed and waits for the next start", slog.String("file", base), slog.Any("error", err))
-				continue
-			} else if !kept {
-				continue
-			}
-		}
-		f, err := s.count(base)
-		if err != nil {
-			s.cfg.Log.ErrorContext(ctx, "a file of the file buffer cannot be read and waits for the next start", slog.String("file", base), slog.Any("error", err))
-			continue
-		}
-		files = append(files, f)
 	}
+	s.dropPlaces(files)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.complete = append(files, s.complete...) // older than what this run completed
@@ -55,19 +48,83 @@ func (s *Spool) recover(ctx context.Context) {
 	}
 }
 
+const (
+	// readAttempts is how often a file that cannot be read is tried before it is left for the next start, readPause the time between.
+	readAttempts = 5
+	readPause    = 200 * time.Millisecond
+)
+
+// recoverFile completes a file that was open and counts it. kept is false when nothing is in it. What fails is tried a few times: a disk
+// that is full or hiccups must not cost the order of a partition.
+func (s *Spool) recoverFile(ctx context.Context, entry string) (f file, kept bool, err error) {
+	base, isOpen := strings.CutSuffix(entry, openSuffix)
+	base = strings.TrimSuffix(base, completeSuffix)
+	for attempt := range readAttempts {
+		if attempt > 0 {
+			select {
+			case <-time.After(readPause):
+			case <-ctx.Done():
+				return file{}, false, ctx.Err()
+			}
+		}
+		if isOpen {
+			kept, err = s.repair(ctx, base)
+			if err == nil && !kept {
+				return file{}, false, nil
+			}
+			if err != nil {
+				continue
+			}
+			isOpen = false
+		}
+		if f, err = s.count(base); err == nil {
+			return f, true, nil
+		}
+	}
+	return file{}, false, err
+}
+
+// lose reports a file that could not be read, and leaves it where it is.
+func (s *Spool) lose(ctx context.Context, entry string, err error) {
+	s.cfg.Log.ErrorContext(ctx, "a file of the file buffer cannot be read: its messages wait for the next start, and later ones may be stored before them",
+		slog.String("file", filepath.Join(s.cfg.Dir, entry)), slog.Any("error", err))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost++
+	s.failed++
+}
+
+// dropPlaces deletes the places of files that are gone.
+func (s *Spool) dropPlaces(files []file) {
+	bases, _, err := s.dir.list("", placeSuffix)
+	if err != nil {
+		return // they are small, and there is another start
+	}
+	for _, base := range bases {
+		if !slices.ContainsFunc(files, func(f file) bool { return f.base == base }) {
+			if _, err := s.dir.files.readFile(s.dir.file(base, completeSuffix)); errors.Is(err, fs.ErrNotExist) {
+				_ = s.dir.files.remove(s.dir.file(base, placeSuffix))
+			}
+		}
+	}
+}
+
 // repair cuts the tail off a file that was open when the broker ended, and completes it. kept is false when nothing is left.
 func (s *Spool) repair(ctx context.Context, base string) (kept bool, err error) {
 	path := s.dir.file(base, openSuffix)
-	data, err := os.ReadFile(path)
+	data, err := s.dir.files.readFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil // renamed by an earlier attempt
+	}
 	if err != nil {
 		return false, err
 	}
 	stretches := 0
 	length, _ := scan(data, false, func(found) error { stretches++; return nil }) // the visitor does not fail
 	if stretches == 0 {
-		return false, os.Remove(path)
+		return false, s.dir.files.remove(path)
 	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := s.dir.files.open(path)
 	if err != nil {
 		return false, err
 	}
@@ -76,29 +133,44 @@ func (s *Spool) repair(ctx context.Context, base string) (kept bool, err error) 
 			slog.String("file", base), slog.Int("bytes", cut))
 		err = f.Truncate(int64(length))
 	}
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
 		return false, err
 	}
-	return true, s.dir.complete(base)
+	if err := s.dir.files.rename(path, s.dir.file(base, completeSuffix)); err != nil {
+		return false, err
+	}
+	return true, s.dir.files.syncDirectory(s.dir.path)
 }
 
-// count enters the records of a complete file into the account. What is no record is dealt with when the file is stored.
+// count enters the records of a complete file into the account, from the place on up to which it is stored already. What is no record is
+// dealt with when the file is stored.
 func (s *Spool) count(base string) (file, error) {
-	data, err := os.ReadFile(s.dir.file(base, completeSuffix))
+	data, err := s.dir.files.readFile(s.dir.file(base, completeSuffix))
 	if err != nil {
 		return file{}, err
 	}
+	place := s.dir.place(base, data)
 	records := make(map[laneKey]int)
 	type known struct {
 		key     idKey
 		message uuid.UUID
 	}
 	var ids []known
-	_, _ = scan(data, true, func(f found) error { // the visitor does not fail
-		if f.fault == nil {
-			records[keyOf(&f.message)]++
-			if hasOwnID(&f.message) {
-				ids = append(ids, known{s.ids.key(keyOf(&f.message), f.message.TransactionID), f.message.ID})
+	seen := make(map[idKey]struct{})
+	_, _ = scanFrom(data, place, func(f found) error { // the visitor does not fail
+		if f.fault != nil {
+			return nil
+		}
+		at := keyOf(&f.message)
+		records[at]++
+		if hasOwnID(&f.message) {
+			key := s.ids.key(at, f.message.TransactionID)
+			if _, again := seen[key]; !again { // of several records the first is the one that will be stored
+				seen[key] = struct{}{}
+				ids = append(ids, known{key, f.message.ID})
 			}
 		}
 		return nil
@@ -108,27 +180,25 @@ func (s *Spool) count(base string) (file, error) {
 	for key, n := range records {
 		s.enterLocked(key, n)
 	}
-	seen := make(map[idKey]struct{}, len(ids))
-	for _, id := range ids { // of several records the first is the one that will be stored
-		if _, again := seen[id.key]; !again {
-			seen[id.key] = struct{}{}
+	for _, id := range ids {
+		if _, there := s.ids.get(id.key); !there { // an older file has it
 			s.ids.put(id.key, keptID{message: id.message})
 		}
 	}
 	s.bytes += int64(len(data))
-	return file{base, int64(len(data))}, nil
+	return file{base, int64(len(data)), place}, nil
 }
 
 // countFailed counts what earlier runs set aside.
 func (s *Spool) countFailed(ctx context.Context) {
-	bases, err := s.dir.list(failedDir, completeSuffix)
+	bases, _, err := s.dir.list(failedDir, completeSuffix)
 	if err != nil {
 		s.cfg.Log.ErrorContext(ctx, "what was set aside of the file buffer cannot be listed", slog.Any("error", err))
 		return
 	}
 	n := int64(0)
 	for _, base := range bases {
-		data, err := os.ReadFile(filepath.Join(s.dir.path, failedDir, base+completeSuffix))
+		data, err := s.dir.files.readFile(filepath.Join(s.dir.path, failedDir, base+completeSuffix))
 		if err != nil {
 			continue
 		}

@@ -22,8 +22,9 @@ type found struct {
 // is no stretch in a file that was not complete: what was written of a record that never became whole was answered to nobody. In a
 // complete file it is damage.
 //
-// A damaged record is one stretch when its length is right, so that the next record follows it. Otherwise the next place at which a
-// whole record with a right checksum begins ends the stretch; without such a place the rest of the file is it.
+// A damaged record is one stretch when its length is right: when the next record follows it, or the end of the file, and none begins inside.
+// Otherwise the next place at which a whole record with a right checksum begins ends the stretch; without such a place the rest of the file
+// is it.
 func scan(data []byte, complete bool, visit func(found) error) (length int, err error) {
 	if len(data) == 0 || len(data) < len(header) && !complete {
 		return 0, nil // the file was being made
@@ -59,10 +60,14 @@ func scanRecords(data []byte, at int, complete bool, visit func(found) error) (l
 		var message push.Accepted
 		if fault == nil {
 			message, fault = decodeRecord(body)
-		} else if size == 0 || end != len(data) && !isRecord(data[end:]) {
-			// Its length is not right either: no record, and not the end of the file, follows.
-			if end = resume(data, at+1); end == len(data) && size == 0 && !complete {
+		} else {
+			// Its length may not be right either: a whole record further on, also inside what the length claims, ends the damage.
+			following := resume(data, at+1)
+			if following == len(data) && !complete && (size == 0 || isUnwritten(data[at:end])) {
 				return at, nil // nothing whole follows: the tail of a write that was interrupted
+			}
+			if size == 0 || following < end || end != len(data) && !isRecord(data[end:]) {
+				end = following
 			}
 		}
 		if err := visit(found{message: message, raw: data[at:end], end: end, fault: fault}); err != nil {
@@ -72,6 +77,10 @@ func scanRecords(data []byte, at int, complete bool, visit func(found) error) (l
 	}
 	return at, nil
 }
+
+// isUnwritten tells of a record that never was written to its end before the power went: the file was given the room, and nothing stands where
+// the JSON ends.
+func isUnwritten(record []byte) bool { return record[len(record)-frameBytes/2-1] == 0 }
 
 // recordStart is how every record of this package begins after its length.
 var recordStart = []byte(`{"queue":`)

@@ -56,6 +56,8 @@ type Config struct {
 	MaxBytes int64
 	// Log takes what is wrong with files. Nil drops it.
 	Log *slog.Logger
+
+	files fileSystem // that of the machine, but in tests
 }
 
 func (c Config) withDefaults() Config {
@@ -73,6 +75,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.files == nil {
+		c.files = osFiles{}
 	}
 	return c
 }
@@ -103,12 +108,13 @@ type lane struct {
 type Spool struct {
 	cfg      Config
 	dir      *directory
-	create   func(path string) (diskFile, error)
 	requests chan *batch
 	rotate   chan chan struct{}
 	scanned  chan struct{} // closed when the files of an earlier run are counted
 	stopped  chan struct{} // closed when nothing is written any more
 	work     chan struct{} // has a value when there may be something to drain
+	// inherited tells that there were files of an earlier run.
+	inherited bool
 
 	// quiet tells that nothing waits and the database answers: pushes need not ask further.
 	quiet   atomic.Bool
@@ -123,8 +129,11 @@ type Spool struct {
 	failed   int64 // records set aside, of this and earlier runs
 	complete []file
 	stuck    []file   // complete but for their new name
+	lost     int      // files that could not be read: their records stay in the account until the next start
 	earlier  []string // files of an earlier run that are not counted yet, with their suffix
 	counted  bool     // scanned is closed
+
+	tie tie
 
 	progress progress // of the caller that drains
 }
@@ -133,26 +142,31 @@ type Spool struct {
 type file struct {
 	base  string
 	bytes int64
+	place int // everything before it is stored
 }
 
 // Open takes the directory and returns a spool that does nothing until it is run. It repairs nothing yet, so that the start does not wait.
 // It fails with [ErrInUse], or when the directory cannot be written.
 func Open(cfg Config) (*Spool, error) {
 	cfg = cfg.withDefaults()
-	dir, err := openDirectory(cfg.Dir)
+	dir, err := openDirectory(cfg.files, cfg.Dir)
 	if err != nil {
 		return nil, err
 	}
 	s := &Spool{
-		cfg: cfg, dir: dir, create: createFile, requests: make(chan *batch, 256), rotate: make(chan chan struct{}), scanned: make(chan struct{}),
+		cfg: cfg, dir: dir, requests: make(chan *batch, 256), rotate: make(chan chan struct{}), scanned: make(chan struct{}),
 		stopped: make(chan struct{}), work: make(chan struct{}, 1), trouble: make(chan struct{}), lanes: make(map[laneKey]*lane), ids: newIDIndex(),
 	}
 	s.healthy.Store(true)
 	for _, suffix := range []string{openSuffix, completeSuffix} {
-		bases, err := dir.list("", suffix)
+		bases, strange, err := dir.list("", suffix)
 		if err != nil {
 			dir.close()
 			return nil, err
+		}
+		if len(strange) > 0 {
+			cfg.Log.Warn("files of the directory of the file buffer have names that are not its own: they are left alone",
+				slog.String("directory", cfg.Dir), slog.Any("files", strange))
 		}
 		dir.passed(bases)
 		for _, base := range bases {
@@ -160,6 +174,7 @@ func Open(cfg Config) (*Spool, error) {
 		}
 	}
 	slices.Sort(s.earlier)
+	s.inherited = len(s.earlier) > 0
 	if len(s.earlier) == 0 {
 		s.counted = true
 		close(s.scanned)

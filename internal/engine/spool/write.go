@@ -5,17 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 )
-
-// A diskFile is what the writer needs of an open file.
-type diskFile interface {
-	WriteAt(p []byte, offset int64) (int, error)
-	Sync() error
-	Truncate(length int64) error
-	Close() error
-}
 
 // A writer owns the open file.
 type writer struct {
@@ -25,6 +16,7 @@ type writer struct {
 	length  int64 // of everything that is good
 	records int
 	dirty   bool // written since the last sync
+	renamed bool // the oldest stuck file has its new name, which is not forced to the disk yet
 	// complained limits how often a disk that fails is logged.
 	complained time.Time
 }
@@ -116,33 +108,37 @@ func (w *writer) append(batches []*batch) error {
 
 // begin makes the next file. Its name is on disk before a record of it is answered.
 func (w *writer) begin() error {
-	base := w.spool.nextName()
-	path := w.spool.dir.file(base, openSuffix)
-	f, err := w.spool.create(path)
+	s := w.spool
+	if err := s.keepTie(); err != nil {
+		return err
+	}
+	base, err := s.nextName()
+	if err != nil {
+		return err
+	}
+	path := s.dir.file(base, openSuffix)
+	f, err := s.dir.files.create(path)
 	if err != nil {
 		return err
 	}
 	_, err = f.WriteAt([]byte(header), 0)
-	if err == nil && w.spool.cfg.Sync != SyncNever {
-		err = errors.Join(f.Sync(), syncDirectory(w.spool.dir.path))
+	if err == nil && s.cfg.Sync != SyncNever {
+		if err = f.Sync(); err == nil {
+			err = s.dir.files.syncDirectory(s.dir.path)
+		}
 	}
 	if err != nil {
 		_ = f.Close()
-		_ = os.Remove(path) // it holds nothing
+		_ = s.dir.files.remove(path) // it holds nothing
 		return err
 	}
 	w.file, w.base, w.length, w.records = f, base, int64(len(header)), 0
-	w.spool.addBytes(w.length)
+	s.addBytes(w.length)
 	return nil
 }
 
-// createFile makes the file of a writer. Tests put a disk that fails in its place.
-func createFile(path string) (diskFile, error) {
-	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-}
-
 // nextName is the name of the next file. Only the writer makes files.
-func (s *Spool) nextName() string {
+func (s *Spool) nextName() (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.dir.next(time.Now())
@@ -205,7 +201,7 @@ func (w *writer) complete() {
 	}
 	err = errors.Join(err, f.Close())
 	if records == 0 {
-		_ = os.Remove(s.dir.file(base, openSuffix)) // found again and deleted at the next start
+		_ = s.dir.files.remove(s.dir.file(base, openSuffix)) // found again and deleted at the next start
 		s.addBytes(-length)
 		return
 	}
@@ -213,7 +209,7 @@ func (w *writer) complete() {
 		s.cfg.Log.Error("a file of the file buffer could not be forced to the disk", slog.String("file", base), slog.Any("error", err))
 	}
 	s.mu.Lock()
-	s.stuck = append(s.stuck, file{base, length})
+	s.stuck = append(s.stuck, file{base: base, bytes: length})
 	s.mu.Unlock()
 	w.rename()
 }
@@ -229,12 +225,18 @@ func (w *writer) rename() {
 		}
 		next := s.stuck[0]
 		s.mu.Unlock()
-		if err := s.dir.complete(next.base); err != nil {
-			if _, statErr := os.Stat(s.dir.file(next.base, completeSuffix)); statErr != nil {
+		if !w.renamed {
+			if err := s.dir.files.rename(s.dir.file(next.base, openSuffix), s.dir.file(next.base, completeSuffix)); err != nil {
 				w.complain("a file of the file buffer could not be renamed", err)
 				return
 			}
+			w.renamed = true
 		}
+		if err := s.dir.files.syncDirectory(s.dir.path); err != nil {
+			w.complain("a file of the file buffer could not be renamed", err)
+			return
+		}
+		w.renamed = false
 		s.mu.Lock()
 		s.stuck = s.stuck[1:]
 		s.complete = append(s.complete, next)
