@@ -11,6 +11,8 @@ import (
 )
 
 func main() {
+	// A limit on the size of files is an error of the write that meets it, like a full disk, and not the end of the process.
+	signal.Ignore(syscall.SIGXFSZ)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	// Once the first signal is heard, the next one has its usual effect: it ends the process at once.
 	context.AfterFunc(ctx, stop)

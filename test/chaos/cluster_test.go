@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -26,6 +24,9 @@ const brokers = 3
 // year is how wrong the clocks of two of them are.
 const year = 365 * 24 * 3600
 
+// smallDiskBytes holds what the pushes of several seconds need.
+const smallDiskBytes = 1 << 20
+
 // grace is the brokers' grace time after a stop signal.
 const grace = 6 * time.Second
 
@@ -40,7 +41,7 @@ type cluster struct {
 type node struct {
 	*stack.Process
 	proxy *stack.Proxy
-	disk  *smallDisk // of the file buffer; nil where none can be made
+	disk  *stack.SmallDisk // of the file buffer; nil where none can be made
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -57,9 +58,9 @@ func newCluster(t *testing.T) *cluster {
 			"QUEEN_STMT_TIMEOUT_MS=3000", "RETENTION_INTERVAL=1000", "STATS_INTERVAL_MS=2000", "METRICS_FLUSH_MS=2000",
 			fmt.Sprintf("%s=%d", stack.ClockShift, (i-1)*year),
 		}}
-		if n.disk = newSmallDisk(t); n.disk != nil {
-			options.Around = n.disk.around
-			options.Env = append(options.Env, "FILE_BUFFER_DIR="+n.disk.dir)
+		if n.disk = stack.NewSmallDisk(t, smallDiskBytes); n.disk != nil {
+			options.Around = n.disk.Around
+			options.Env = append(options.Env, "FILE_BUFFER_DIR="+n.disk.Dir)
 		} else {
 			options.Env = append(options.Env, "FILE_BUFFER_MAX_BYTES=20000")
 		}
@@ -106,58 +107,3 @@ func (c *cluster) family() []int {
 	}
 	return family
 }
-
-// A smallDisk is a file system of a few hundred kilobytes that only the processes it is put around see. It lives as long as the test.
-type smallDisk struct {
-	around  []string
-	dir     string // as the broker sees it
-	outside string // the same, as this process sees it
-}
-
-// smallDiskBytes holds what the pushes of several seconds need.
-const smallDiskBytes = 1 << 20
-
-// newSmallDisk returns nil where this process may not make name spaces.
-func newSmallDisk(t *testing.T) *smallDisk {
-	t.Helper()
-	dir := t.TempDir()
-	script := fmt.Sprintf("mount -t tmpfs -o size=%d,mode=0700 none '%s' && echo mounted && exec sleep 100000", smallDiskBytes, dir)
-	unshare, nsenter := []string{"-m"}, []string{"-m"}
-	if os.Geteuid() != 0 {
-		unshare, nsenter = []string{"-r", "-m"}, []string{"-U", "-m", "--preserve-credentials"}
-	}
-	keeper := exec.Command("unshare", append(unshare, "sh", "-c", script)...)
-	keeper.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	output, err := keeper.StdoutPipe()
-	require.NoError(t, err)
-	if err := keeper.Start(); err != nil {
-		return nil
-	}
-	t.Cleanup(func() { _ = keeper.Process.Kill(); _ = keeper.Wait() })
-	said := make([]byte, 8)
-	if n, _ := output.Read(said); string(said[:n]) != "mounted\n" {
-		return nil
-	}
-	// exec keeps the process id: unshare, sh and sleep are one process.
-	pid := strconv.Itoa(keeper.Process.Pid)
-	return &smallDisk{
-		around: append([]string{"nsenter", "-t", pid}, nsenter...), dir: dir, outside: filepath.Join("/proc", pid, "root", dir),
-	}
-}
-
-// fill takes all the room that is left.
-func (d *smallDisk) fill() error {
-	f, err := os.Create(filepath.Join(d.outside, "filler"))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	block := make([]byte, 4096)
-	for {
-		if _, err := f.Write(block); err != nil {
-			return nil // full
-		}
-	}
-}
-
-func (d *smallDisk) empty() error { return os.Remove(filepath.Join(d.outside, "filler")) }

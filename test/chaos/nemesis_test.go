@@ -108,14 +108,14 @@ var faults = []fault{
 		c.server.Stop(c.t, "immediate")
 		disk := c.nodes[i].disk
 		if disk != nil {
-			if err := disk.fill(); err != nil {
+			if err := disk.Fill(); err != nil {
 				c.t.Errorf("fill the disk: %v", err)
 			}
 		}
 		return fmt.Sprintf("crash PostgreSQL while the disk of broker %d is full", i), func() {
 			c.server.Start(c.t)
 			if disk != nil {
-				if err := disk.empty(); err != nil {
+				if err := disk.Empty(); err != nil {
 					c.t.Errorf("empty the disk: %v", err)
 				}
 			}

@@ -173,6 +173,9 @@ func (p *Process) Exited() <-chan struct{} { return p.exited }
 // Signal sends a signal to the running broker.
 func (p *Process) Signal(signal syscall.Signal) error { return p.cmd.Process.Signal(signal) }
 
+// PID is the process id of the running broker, or of what is put around it.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Kill ends the broker as kill -9 does and waits for its end. Killing a dead one does nothing.
 func (p *Process) Kill() {
 	if p.cmd != nil {

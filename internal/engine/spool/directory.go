@@ -88,7 +88,9 @@ func (d *directory) probe() error {
 }
 
 // isFull tells whether an error will go away when somebody makes room.
-func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
+}
 
 func (d *directory) close() { _ = d.lock.Close() } // the lock ends with it
 
