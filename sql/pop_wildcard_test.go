@@ -217,6 +217,7 @@ func TestPopWildcardWatermark(t *testing.T) {
 	_, verified = watermark(t, l, id)
 	require.Equal(t, 20, verified)
 	set("50 years", "40 s")
+	settle(t, l)
 	require.Zero(t, pop())
 	floor, verified = watermark(t, l, id)
 	require.Equal(t, []int{0, 0}, []int{floor, verified}, "nothing pending: the floor is now")
@@ -290,6 +291,7 @@ func TestPopDiscover(t *testing.T) {
 	// Nothing pending anywhere: all of them rise.
 	l.exec(t, `UPDATE queen.log_consumers SET committed = 7, worker_id = NULL`)
 	l.exec(t, `UPDATE queen.consumer_watermarks SET updated_at = now() - interval '40 s'`)
+	settle(t, l)
 	popDiscover(t, l, "ns", "", popCall{group: "byns"})
 	require.Equal(t, 3, scalar[int](t, l, `SELECT count(*) FROM queen.consumer_watermarks WHERE last_empty_scan_at > now() - interval '20 s'`))
 }

@@ -83,6 +83,16 @@ CREATE TABLE IF NOT EXISTS queen.consumer_watermarks (
     PRIMARY KEY (queue_id, consumer_group)
 );
 
+-- queen.settled: one row. Of the transactions that had begun to write before "at" none is under way any more; the same holds of next_at once
+-- none below next_xid is. See log_settled_at_v1.
+CREATE TABLE IF NOT EXISTS queen.settled (
+    one      BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one),
+    at       TIMESTAMPTZ NOT NULL DEFAULT '-infinity',
+    next_at  TIMESTAMPTZ NOT NULL DEFAULT '-infinity',
+    next_xid XID8 NOT NULL DEFAULT '0'
+);
+INSERT INTO queen.settled DEFAULT VALUES ON CONFLICT DO NOTHING;
+
 -- queen.retention_history: one audit row per step that deleted something. partition_id has no foreign key: the row outlives it.
 --   retention_type: retention | completed_retention | max_wait_time_eviction | __partition_deleted__ (an event, not messages).
 CREATE TABLE IF NOT EXISTS queen.retention_history (

@@ -38,7 +38,7 @@ var functionsWithoutTenant = map[string]string{
 	"log_partition_cleanup_step_v1": everybody, "log_retention_due_v1": everybody, "log_retention_repair_step_v1": everybody,
 	"log_dlq_purge_step_v1": everybody, "log_refresh_retained_bytes_v1": everybody, "log_refresh_all_stats_v1": everybody,
 	"cleanup_worker_metrics_v1": everybody, "aggregate_label_stats_v1": everybody, "aggregate_system_stats_v2": cluster,
-	"update_worker_metrics_summary_trigger": cluster, "get_worker_throughput_v1": cluster, "get_worker_health_v1": cluster, "get_system_totals_v1": cluster,
+	"update_worker_metrics_summary_trigger": cluster, "get_worker_throughput_v1": cluster, "get_worker_health_v1": cluster, "get_system_totals_v1": cluster, "log_settled_at_v1": cluster,
 	"log_streams_state_v1": internal, "log_streams_expect_v1": internal, "log_streams_ack_v1": internal, "log_oldest_pending_at_v1": internal, "log_segment_since_v1": internal,
 	"log_seek_one_v1": internal, "log_partition_progress_v1": internal, "log_partition_figures_v1": internal, "log_queue_totals_v1": internal, "log_newest_at_v1": internal, "queue_options_v1": internal,
 	"bump_partitions_created_trigger": internal, "bump_partitions_deleted_trigger": internal, "log_pop_seed_at_v1": internal, "log_segments_follow_v1": internal,

@@ -540,9 +540,37 @@ BEGIN
                       AND p.last_offset > COALESCE(c.committed, -1));
 END $$;
 
+-- log_settled_at_v1: a time before which no transaction that is still under way had begun to write. What such a transaction pushed, however long
+-- ago, is not seen before it commits: a look at what is pending proves something about writes before this time only. Ask before the look.
+-- It is mostly as old as the call before the last one, and older while a transaction that writes goes on for long.
+-- Returns '-infinity' while nothing is known. Transaction ids are handed out in order, so one that is taken after the clock was read bounds
+-- all that came before; where the caller's transaction has one already, nothing new is noted.
+-- Locks: the row of queen.settled, SKIP LOCKED. Called by: log_pop_raise_floor_v1, log_pop_scan_v1.
+CREATE OR REPLACE FUNCTION queen.log_settled_at_v1()
+RETURNS TIMESTAMPTZ
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_now TIMESTAMPTZ;
+    v_xid XID8;
+    v_at  TIMESTAMPTZ;
+BEGIN
+    IF pg_current_xact_id_if_assigned() IS NULL THEN
+        v_now := clock_timestamp();
+        v_xid := pg_current_xact_id();
+        -- Ids above the newest are of the server that this database was copied from.
+        UPDATE queen.settled s
+           SET at = CASE WHEN s.next_xid <= v_xid THEN s.next_at ELSE s.at END, next_at = v_now, next_xid = v_xid
+         WHERE s.one = (SELECT k.one FROM queen.settled k FOR UPDATE SKIP LOCKED)
+           AND (pg_snapshot_xmin(pg_current_snapshot()) >= s.next_xid OR s.next_xid > v_xid);
+    END IF;
+    SELECT s.at INTO v_at FROM queen.settled s;
+    RETURN COALESCE(v_at, '-infinity');
+END $$;
+
 -- log_pop_raise_floor_v1: note which partitions are known to have nothing for the group, by the time of their last write, so that has_pending, full
 -- walks and scans need not look at them again. The floor is the last write of the pending partition that was not written to for the longest
--- time, or now. What makes a partition pending besides a push - a seek, a deleted group - deletes the row of the floor in its transaction; the row
+-- time, or log_settled_at_v1. What makes a partition pending besides a push - a seek, a deleted group - deletes the row of the floor in its transaction; the row
 -- is locked before anything is read, so that such a transaction is either seen here or deletes what is written here. That needs a row that
 -- was there before: the first call only makes it.
 -- Returns the floor, NULL while there is none.
@@ -559,6 +587,7 @@ DECLARE
     v_floor  TIMESTAMPTZ;
     v_oldest TIMESTAMPTZ;
 BEGIN
+    v_now := queen.log_settled_at_v1();
     SELECT q.id INTO v_queue FROM queen.queues q WHERE q.tenant_id = p_tenant AND q.name = p_queue;
     SELECT w.last_empty_scan_at INTO v_floor
       FROM queen.consumer_watermarks w
@@ -570,7 +599,6 @@ BEGIN
         ON CONFLICT DO NOTHING;
         RETURN NULL;
     END IF;
-    v_now := clock_timestamp();
     SELECT min(p.last_write_at) INTO v_oldest
       FROM queen.log_partitions p
       LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p_group
@@ -661,6 +689,7 @@ GRANT EXECUTE ON FUNCTION queen.log_pop_wildcard_wire_v1(TEXT, TEXT, INTEGER, IN
 GRANT EXECUTE ON FUNCTION queen.log_pop_wildcard_bin_v1(TEXT, TEXT, INTEGER, INTEGER, TEXT, BOOLEAN, INTEGER, TEXT, TEXT, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_pop_discover_wire_v1(TEXT, TEXT, TEXT, INTEGER, INTEGER, TEXT, BOOLEAN, INTEGER, TEXT, TEXT, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_has_pending_v1(TEXT, TEXT, UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_settled_at_v1() TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_pop_raise_floor_v1(TEXT, TEXT, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_hotlist_reseed_v1(TEXT, TEXT, UUID, INTEGER, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_hotlist_reseed_window_v1(TEXT, TEXT, UUID, INTEGER, UUID, TIMESTAMPTZ) TO PUBLIC;

@@ -455,8 +455,8 @@ END $$;
 -- random order, so that many consumers do not meet on the same rows; within the limit of the scan every waiting partition has
 -- the same chance, and none is preferred for having waited longest.
 -- When nothing was claimed and emptiness was not verified within 30 s: no pending partition at all raises the floor of the next
--- scans (last_empty_scan_at), otherwise only the time of the check is noted. The scan starts 2 minutes below the floor, which
--- covers pushes in flight and the 1 s step of last_write_at.
+-- scans (last_empty_scan_at) to log_settled_at_v1, otherwise only the time of the check is noted. The scan starts 2 minutes below the floor,
+-- which covers the 1 s step of last_write_at and small steps of the clock.
 -- Locks: log_pop_register_v1, log_pop_claim_v1, and when nothing was claimed consumer_watermarks rows ascending by queue id.
 -- Called by: the wildcard and discovery pops. Plan test: TestPopPlans.
 CREATE OR REPLACE FUNCTION queen.log_pop_scan_v1(
@@ -472,6 +472,7 @@ DECLARE
     v_now      TIMESTAMPTZ := clock_timestamp();
     v_floor    TIMESTAMPTZ;
     v_verified TIMESTAMPTZ;
+    v_settled  TIMESTAMPTZ;
     v_pids     UUID[];
     v_limit    INTEGER := CASE WHEN p_max_partitions BETWEEN 1 AND 127 THEN LEAST(GREATEST(4 * p_max_partitions, 64), 512) ELSE 512 END;
 BEGIN
@@ -509,6 +510,7 @@ BEGIN
     END IF;
 
     IF array_length(r_blobs, 1) IS NULL AND (v_verified IS NULL OR v_verified <= v_now - interval '30 seconds') THEN
+        v_settled := queen.log_settled_at_v1();  -- before the look: a transaction that commits in between is not seen by it
         IF EXISTS (SELECT 1
                      FROM queen.log_partitions p
                      LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p_group
@@ -529,7 +531,7 @@ BEGIN
             END IF;
         ELSE
             INSERT INTO queen.consumer_watermarks (queue_id, consumer_group, last_empty_scan_at, updated_at)
-            SELECT u.id, p_group, v_now, v_now FROM unnest(p_queue_ids) AS u(id) ORDER BY u.id
+            SELECT u.id, p_group, LEAST(v_settled, v_now), v_now FROM unnest(p_queue_ids) AS u(id) ORDER BY u.id
             ON CONFLICT (queue_id, consumer_group)
             DO UPDATE SET last_empty_scan_at = EXCLUDED.last_empty_scan_at, updated_at = EXCLUDED.updated_at;
         END IF;
