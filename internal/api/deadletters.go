@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"queenmq/internal/engine/segment"
 	"queenmq/internal/pg"
 )
 
@@ -35,6 +36,7 @@ type deadLetterHead struct {
 	MessageID     uuid.UUID  `json:"messageId"`
 	Offset        int64      `json:"offset"`
 	TraceID       *uuid.UUID `json:"traceId"`
+	Traceparent   string     `json:"traceparent,omitempty"`
 	CreatedAt     *string    `json:"createdAt"`
 	FailedAt      *string    `json:"failedAt"`
 	Encrypted     bool       `json:"isEncrypted,omitempty"`
@@ -62,7 +64,7 @@ func (s *Server) listDeadLetters(w http.ResponseWriter, r *http.Request) error {
 			ID: row.ID, TransactionID: textOrNull(row.TransactionID), PartitionID: row.PartitionID, Queue: textOrNull(row.Queue),
 			Partition: textOrNull(row.Partition), Group: row.Group, ErrorMessage: textOrNull(row.Error), RetryCount: row.RetryCount,
 			MessageID: row.MessageID, Offset: row.Offset, TraceID: uuidOrNull(row.TraceID), CreatedAt: millis(row.FailedAt), FailedAt: millis(row.FailedAt),
-			Encrypted: row.Encrypted,
+			Encrypted: row.Encrypted, Traceparent: traceparentOf(row.Context),
 		}
 		if head.Queue != nil {
 			head.Partition = &row.Partition // the empty name is a real one
@@ -84,6 +86,16 @@ func (s *Server) listDeadLetters(w http.ResponseWriter, r *http.Request) error {
 	*out = dst
 	_ = writeJSON(w, http.StatusOK, dst) // the client is gone; nothing is left to tell it
 	return nil
+}
+
+// traceparentOf is the text of the span that a dead letter keeps, "" for none.
+func traceparentOf(context []byte) string {
+	var c segment.TraceContext
+	if len(context) != len(c) {
+		return ""
+	}
+	copy(c[:], context)
+	return string(c.AppendTraceparent(nil))
 }
 
 type pagination struct {

@@ -80,7 +80,7 @@ const (
 	shapeDeletedMessage shape = `{"success":"bool","partitionId":"uuid","transactionId":"string","message":"string"}`
 	shapePagination           = `{"limit":"int","offset":"int"}`
 	shapeDeadLetters    shape = `{"messages":[{"id":"uuid","transactionId":"string|null","partitionId":"uuid","queue":"string|null","partition":"string|null","consumerGroup":"string",
-		"errorMessage":"string|null","retryCount":"int","data":"any","payload":"any","producerSub":"string|null","messageId":"uuid","offset":"int","traceId":"uuid|null","createdAt":"time","failedAt":"time","isEncrypted?":"bool"}],
+		"errorMessage":"string|null","retryCount":"int","data":"any","payload":"any","producerSub":"string|null","messageId":"uuid","offset":"int","traceId":"uuid|null","traceparent?":"string","createdAt":"time","failedAt":"time","isEncrypted?":"bool"}],
 		"pagination":` + shapePagination + `,"total":"int","nextCursor":"string|null"}`
 	shapeDeletedDeadLetters shape = `{"success":"bool","deleted":"int","queue":"string","consumerGroup":"string|null"}`
 	shapeCount              shape = `{"count":"int"}`
@@ -194,7 +194,7 @@ const (
 	shapeRipeAsk    shape = `{"query_id":"uuid","consumer_group?":"string|null","grace_ms?":"number|null","idle_ms?":"number|null","limit?":"int|null"}`
 	shapeRipe       shape = `{"success":"bool","partitions":[{"partition_id":"uuid","partition":"string","windowEnd":"number"}]}`
 	shapeCycle      shape = `{"query_id":"uuid","partition_id":"uuid","consumer_group?":"string|null","if_state|null?":[{"key":"string","value?":"any"}],"state_ops|null?":[{"type":"string","key":"string","value?":"any"}],
-		"push_items|null?":[{"queue":"string","partition?":"string|null","payload?":"any","data?":"any","messageId?":"string|null","transactionId?":"string|null","traceId?":"string|null"}],
+		"push_items|null?":[{"queue":"string","partition?":"string|null","payload?":"any","data?":"any","messageId?":"string|null","transactionId?":"string|null","traceId?":"string|null","traceparent?":"string|null"}],
 		"ack|null?":{"transactionId?":"string|null","leaseId?":"string|null","status?":"string|null","count?":"int|null"},"release_lease?":"bool|null"}`
 	shapeCycled shape = `{"success":"bool","query_id":"uuid","partition_id":"uuid","queueName":"string|null","state_ops_applied":"int","push_results":[{"queue":"string","partition":"string","status":"string","partitionId?":"uuid|null","baseOffset?":"int|null","createdAt?":"time|null"}],
 		"ack_result|null":{"success":"bool","count":"int","lease_released":"bool","dlq":"bool"},"error?":"string"}`

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"queenmq/internal/engine/push"
+	"queenmq/internal/engine/segment"
 	"queenmq/internal/engine/stream"
 	"queenmq/internal/pg"
 )
@@ -366,6 +367,9 @@ func decodeSinkItem(element jsontext.Value, index int) (item push.Item, skip boo
 		if id, ok := parseUUID(trace); ok {
 			item.TraceID = uuid.NullUUID{UUID: id, Valid: true}
 		}
+	}
+	if raw, ok := present(members, "traceparent"); ok && jsonv2.Unmarshal(raw, &trace) == nil {
+		item.Context = segment.ParseTraceparent([]byte(trace))
 	}
 	item.Payload = []byte("{}")
 	for _, name := range [...]string{"data", "payload"} { // payload wins

@@ -161,9 +161,9 @@ func (db *DB) fileDeadLetter(ctx context.Context, d DeadLetter, parsed []byte) (
 	var result DeadLetterResult
 	err := db.run(ctx, "file a dead letter", repeatLocks, func(ctx context.Context, conn *pgx.Conn) error {
 		var answer []byte
-		err := conn.QueryRow(ctx, `SELECT queen.log_dlq_head_v1($1::uuid, $2::text, $3::text, $4::int8, $5::uuid, $6::text, $7::jsonb, $8::text, $9::bytea, $10::uuid, $11::boolean, $12::bytea)`,
+		err := conn.QueryRow(ctx, `SELECT queen.log_dlq_head_v1($1::uuid, $2::text, $3::text, $4::int8, $5::uuid, $6::text, $7::jsonb, $8::text, $9::bytea, $10::uuid, $11::boolean, $12::bytea, $13::bytea)`,
 			uuidArgument(d.PartitionID), d.Group, d.Worker, d.Offset, nullUUIDArgument(d.MessageID), storable(d.TransactionID), parsed, pgtype.Text{String: storable(d.Error), Valid: d.Error != ""},
-			d.Payload, nullUUIDArgument(d.TraceID), d.Encrypted, d.SealedError).Scan(&answer)
+			d.Payload, nullUUIDArgument(d.TraceID), d.Encrypted, d.SealedError, d.Context).Scan(&answer)
 		if err != nil {
 			return err
 		}

@@ -79,6 +79,8 @@ type DeadLetter struct {
 	Error string
 	// SealedError is the envelope of a text that Error stands for; nil for none.
 	SealedError []byte
+	// Context is the span that pushed the message, as frames have it; nil when there was none.
+	Context []byte
 }
 
 // A DeadLetterResult is the answer of log_dlq_head_v1.

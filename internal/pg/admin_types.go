@@ -200,6 +200,8 @@ type DeadLetterRow struct {
 	Encrypted, EncryptionUnknown bool
 	// SealedError is the envelope of what the consumer reported, nil when Error says it.
 	SealedError []byte
+	// Context is the span that pushed the message, as frames have it; nil when there was none, or an older build filed the letter.
+	Context []byte
 }
 
 // A DeadLetterMove replays one dead letter: a push of one frame and the deletion of the row, together.

@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -49,6 +50,7 @@ type deadLetterJSON struct {
 	TraceID       uuid.NullUUID   `json:"traceId"`
 	Encrypted     *bool           `json:"encrypted"`
 	SealedError   []byte          `json:"errorSealed"`
+	Context       *string         `json:"traceContext"`
 }
 
 func (d *deadLetterJSON) row() DeadLetterRow {
@@ -60,6 +62,9 @@ func (d *deadLetterJSON) row() DeadLetterRow {
 	}
 	if d.Raw == nil && string(d.Data) != "null" {
 		row.Payload = d.Data
+	}
+	if context, err := hex.DecodeString(orEmpty(d.Context)); err == nil && len(context) > 0 {
+		row.Context = context
 	}
 	return row
 }

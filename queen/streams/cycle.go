@@ -35,13 +35,14 @@ type cycle struct {
 
 // A sinkItem is a message for a sink.
 type sinkItem struct {
-	Queue, Partition, TraceID string
-	Payload                   json.RawMessage // valid JSON
+	Queue, Partition string
+	From             origin
+	Payload          json.RawMessage // valid JSON
 }
 
 // appendJSON writes an item as the wire has it. The payload keeps its bytes, which encoding/json would change.
 func (i *sinkItem) appendJSON(dst []byte) []byte {
-	for _, member := range [...]struct{ name, value string }{{`{"queue":`, i.Queue}, {`,"partition":`, i.Partition}, {`,"traceId":`, i.TraceID}} {
+	for _, member := range [...]struct{ name, value string }{{`{"queue":`, i.Queue}, {`,"partition":`, i.Partition}, {`,"traceId":`, i.From.trace}, {`,"traceparent":`, i.From.parent}} {
 		if member.value != "" || member.name[0] == '{' {
 			text, _ := json.Marshal(member.value) // a string always encodes
 			dst = append(append(dst, member.name...), text...)
@@ -58,9 +59,9 @@ type stateOp struct {
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-func (c *cycle) push(queue, partition, trace string, payload json.RawMessage) {
+func (c *cycle) push(queue, partition string, from origin, payload json.RawMessage) {
 	c.touched = true
-	c.items = append(c.items, sinkItem{Queue: queue, Partition: partition, TraceID: trace, Payload: payload})
+	c.items = append(c.items, sinkItem{Queue: queue, Partition: partition, From: from, Payload: payload})
 	c.itemBytes += len(payload)
 }
 

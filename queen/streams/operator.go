@@ -191,7 +191,7 @@ func (op *windowOperator[T, A]) late(c *cycle, r record[T], spans []span) error 
 		if err != nil {
 			return err
 		}
-		c.push(op.config.lateTo, c.shard.name, r.trace, payload)
+		c.push(op.config.lateTo, c.shard.name, r.from, payload)
 	}
 	return nil
 }

@@ -37,11 +37,12 @@ func TestPayloadsPassByteForByteWithTheirTrace(t *testing.T) {
 	t.Parallel()
 	client := connect(t)
 	const payload, trace = `{"n":12345678901234567890.10, "a":1,"a":2}`, "0199b0c4-7be2-7c04-a1d9-5e2c8f0b6731"
-	_, err := client.Push(t.Context(), queen.Item{Queue: "bytes.in", Partition: "x", Payload: []byte(payload), TraceID: trace})
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	_, err := client.Push(t.Context(), queen.Item{Queue: "bytes.in", Partition: "x", Payload: []byte(payload), TraceID: trace, Traceparent: parent})
 	require.NoError(t, err)
 	run(t, client, "bytes", streams.From[json.RawMessage]("bytes.in").To("bytes.out"))
 	got := collect(t, client, "bytes.out", 1, 0)[0]
-	require.Equal(t, []string{payload, trace, "x"}, []string{string(got.Payload), got.TraceID, got.Partition})
+	require.Equal(t, []string{payload, trace, parent, "x"}, []string{string(got.Payload), got.TraceID, got.Traceparent, got.Partition})
 }
 
 // Aggregates of one window, computed by every function there is.

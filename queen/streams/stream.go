@@ -26,8 +26,12 @@ type record[T any] struct {
 	value T
 	key   string
 	at    time.Time // event time
-	trace string    // trace id of the message it was made of, "" for windows
+	from  origin
 }
+
+// An origin is what follows the message that a record was made of into the sinks: its trace id, and the traceparent of the span that pushed
+// it. Windows are made of many messages and have none.
+type origin struct{ trace, parent string }
 
 // A step takes records; it returns errStop for "not now", and any other error for "this message fails".
 type step[T any] func(c *cycle, r record[T]) error
@@ -79,7 +83,7 @@ func From[T any](queue string) Stream[T] {
 			if err != nil {
 				return fmt.Errorf("decode the payload: %w", err)
 			}
-			return next(c, record[T]{value: value, key: m.Partition, at: m.CreatedAt, trace: m.TraceID})
+			return next(c, record[T]{value: value, key: m.Partition, at: m.CreatedAt, from: origin{m.TraceID, m.Traceparent}})
 		}}
 	}}
 }
@@ -150,7 +154,7 @@ func Map[T, U any](s Stream[T], f func(T) (U, error)) Stream[U] {
 		if err != nil {
 			return err
 		}
-		return next(c, record[U]{value: value, key: r.key, at: r.at, trace: r.trace})
+		return next(c, record[U]{value: value, key: r.key, at: r.at, from: r.from})
 	})
 }
 
@@ -162,7 +166,7 @@ func FlatMap[T, U any](s Stream[T], f func(T) ([]U, error)) Stream[U] {
 			return err
 		}
 		for _, value := range values {
-			if err := next(c, record[U]{value: value, key: r.key, at: r.at, trace: r.trace}); err != nil {
+			if err := next(c, record[U]{value: value, key: r.key, at: r.at, from: r.from}); err != nil {
 				return err
 			}
 		}
@@ -197,7 +201,7 @@ func (s Stream[T]) ToPartition(queue string, partition func(T) string) Query {
 			if partition != nil {
 				lane = partition(r.value)
 			}
-			c.push(queue, lane, r.trace, payload)
+			c.push(queue, lane, r.from, payload)
 			return nil
 		})
 	}}

@@ -15,6 +15,7 @@
 --   encrypted    payload_raw is an envelope (and payload its parsed form), as the flag of the message said; NULL: filed by a build
 --                that did not keep it
 --   error_sealed the envelope of what the consumer of an encrypted message reported; error then says only that there is one
+--   trace_context the span that pushed the message, as frames have it (25 bytes); NULL: there was none, or a build filed it that did not keep it
 CREATE TABLE IF NOT EXISTS queen.log_dlq (
     id             UUID PRIMARY KEY DEFAULT gen_random_uuid(),
     partition_id   UUID NOT NULL,
@@ -33,6 +34,10 @@ DO $$ BEGIN
     IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_attribute
                     WHERE attrelid = 'queen.log_dlq'::regclass AND attname = 'encrypted' AND NOT attisdropped) THEN
         ALTER TABLE queen.log_dlq ADD COLUMN encrypted BOOLEAN, ADD COLUMN error_sealed BYTEA;
+    END IF;
+    IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_attribute
+                    WHERE attrelid = 'queen.log_dlq'::regclass AND attname = 'trace_context' AND NOT attisdropped) THEN
+        ALTER TABLE queen.log_dlq ADD COLUMN trace_context BYTEA;
     END IF;
     IF to_regclass('queen.idx_log_dlq_partition_failed_at') IS NULL THEN
         CREATE INDEX idx_log_dlq_partition_failed_at ON queen.log_dlq (partition_id, failed_at DESC);
@@ -664,18 +669,20 @@ END $$;
 -- log_dlq_head_v1: file one message as a dead letter and move the cursor past it, in one transaction.
 --   p_worker   the holder named by log_ack_by_hash_v1; an empty one is refused, because the live lease is what makes a
 --              second call harmless
---   p_off      the message's offset, at most batch_end; p_message_id .. p_txn, p_trace describe it, NULL where unknown
+--   p_off      the message's offset, at most batch_end; p_message_id .. p_txn, p_trace, p_context describe it, NULL where unknown
 --   p_payload  its parsed form; p_raw the exact bytes; p_encrypted says that they are an envelope
 --   p_error    the reason; NULL says that the message was delivered too often (see log_pop_v1). p_error_sealed is the envelope of a
 --              consumer's words, where p_error must not quote them
 -- Returns {"ok":true,"id":uuid} or {"ok":false,"error"}: worker is required, consumer not found, invalid or expired lease,
 -- position beyond leased batch. On success the lease is released and retry and attempt state are reset: the tail redelivers.
 -- Locks: the consumer row. Called by: pg.FileDeadLetter.
--- The older form had no p_encrypted and p_error_sealed; beside this one a call without them would be ambiguous.
+-- The older forms had no p_encrypted and p_error_sealed, and no p_context; beside this one a call without them would be ambiguous.
 DROP FUNCTION IF EXISTS queen.log_dlq_head_v1(UUID, TEXT, TEXT, BIGINT, UUID, TEXT, JSONB, TEXT, BYTEA, UUID);
+DROP FUNCTION IF EXISTS queen.log_dlq_head_v1(UUID, TEXT, TEXT, BIGINT, UUID, TEXT, JSONB, TEXT, BYTEA, UUID, BOOLEAN, BYTEA);
 CREATE OR REPLACE FUNCTION queen.log_dlq_head_v1(
     p_partition_id UUID, p_group TEXT, p_worker TEXT, p_off BIGINT, p_message_id UUID, p_txn TEXT, p_payload JSONB, p_error TEXT,
-    p_raw BYTEA DEFAULT NULL, p_trace UUID DEFAULT NULL, p_encrypted BOOLEAN DEFAULT NULL, p_error_sealed BYTEA DEFAULT NULL)
+    p_raw BYTEA DEFAULT NULL, p_trace UUID DEFAULT NULL, p_encrypted BOOLEAN DEFAULT NULL, p_error_sealed BYTEA DEFAULT NULL,
+    p_context BYTEA DEFAULT NULL)
 RETURNS JSONB
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -701,13 +708,13 @@ BEGIN
     END IF;
 
     INSERT INTO queen.log_dlq (partition_id, consumer_group, "offset", message_id, transaction_id, payload, error, retry_count,
-                               failed_at, payload_raw, trace_id, encrypted, error_sealed)
+                               failed_at, payload_raw, trace_id, encrypted, error_sealed, trace_context)
     VALUES (p_partition_id, p_group, p_off, p_message_id, p_txn, p_payload,
             COALESCE(p_error, (SELECT format('delivered %s times without an acknowledgment, the most that maxDeliveries of the queue allows',
                                              q.max_deliveries)
                                  FROM queen.log_partitions p JOIN queen.queues q ON q.id = p.queue_id
                                 WHERE p.id = p_partition_id)),
-            v_row.batch_retry_count, clock_timestamp(), p_raw, p_trace, p_encrypted, p_error_sealed)
+            v_row.batch_retry_count, clock_timestamp(), p_raw, p_trace, p_encrypted, p_error_sealed, p_context)
     RETURNING id INTO v_id;
     UPDATE queen.log_consumers c
        SET committed = GREATEST(c.committed, p_off), worker_id = NULL, lease_expires_at = NULL, batch_end = NULL,
@@ -863,6 +870,6 @@ GRANT EXECUTE ON FUNCTION queen.log_find_hashes_v1(UUID, BYTEA[], BIGINT, BIGINT
 GRANT EXECUTE ON FUNCTION queen.log_ack_by_hash_v1(UUID, TEXT, TEXT, BYTEA[], TEXT[], INTEGER[]) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_ack_completed_v1(UUID, TEXT, BYTEA[]) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_renew_lease_v1(TEXT, INTEGER) TO PUBLIC;
-GRANT EXECUTE ON FUNCTION queen.log_dlq_head_v1(UUID, TEXT, TEXT, BIGINT, UUID, TEXT, JSONB, TEXT, BYTEA, UUID, BOOLEAN, BYTEA) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_dlq_head_v1(UUID, TEXT, TEXT, BIGINT, UUID, TEXT, JSONB, TEXT, BYTEA, UUID, BOOLEAN, BYTEA, BYTEA) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_push_elements_v1(UUID, JSONB) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_transaction_wire_v1(JSONB) TO PUBLIC;

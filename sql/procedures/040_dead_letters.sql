@@ -51,7 +51,7 @@ AS $$
 $$;
 
 -- dlq_row_v1: one dead letter as JSON, for get_dlq_messages_v1, peeks and task batches. payloadRaw is base64 of the exact bytes,
--- null when only the parsed form (data) is kept. encrypted and errorSealed: see queen.log_dlq.
+-- null when only the parsed form (data) is kept, traceContext hexadecimal. encrypted, errorSealed and traceContext: see queen.log_dlq.
 CREATE OR REPLACE FUNCTION queen.dlq_row_v1(p_id UUID, p_queue TEXT, p_partition TEXT)
 RETURNS JSONB
 LANGUAGE sql STABLE
@@ -62,7 +62,7 @@ AS $$
                'createdAt', queen.iso_ms_v1(d.failed_at), 'failedAt', queen.iso_ms_v1(d.failed_at),
                'offset', d."offset", 'messageId', d.message_id, 'traceId', d.trace_id,
                'payloadRaw', translate(encode(d.payload_raw, 'base64'), E'\n', ''), 'encrypted', d.encrypted,
-               'errorSealed', translate(encode(d.error_sealed, 'base64'), E'\n', ''))
+               'errorSealed', translate(encode(d.error_sealed, 'base64'), E'\n', ''), 'traceContext', encode(d.trace_context, 'hex'))
       FROM queen.log_dlq d WHERE d.id = p_id
 $$;
 
@@ -70,7 +70,7 @@ $$;
 --   p_filters  the filter, and "limit"? = 100,"offset"? = 0,"after"?: "next" of the page before, which makes offset count for
 --              nothing; a page starts strictly behind it, so that pages neither skip nor repeat while letters come and go
 -- Returns {"messages":[{"id","transactionId","partitionId","queue","partition","consumerGroup","errorMessage","retryCount","data",
--- "producerSub":null,"createdAt":=failedAt,"failedAt":ISO-ms,"offset","messageId","traceId","payloadRaw"}],"pagination":{"limit",
+-- "producerSub":null,"createdAt":=failedAt,"failedAt":ISO-ms,"offset","messageId","traceId","payloadRaw", and more of dlq_row_v1}],"pagination":{"limit",
 -- "offset"},"next":text|null when the page is short}. Raises 22007 and 22P02 for unreadable filters. Locks: none.
 -- Called by: pg.ListDeadLetters.
 CREATE OR REPLACE FUNCTION queen.get_dlq_messages_v1(p_filters JSONB DEFAULT '{}')

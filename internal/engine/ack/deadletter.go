@@ -131,6 +131,9 @@ func (s *Server) snapshot(ctx context.Context, letter *pg.DeadLetter) (readable 
 	letter.MessageID = uuid.NullUUID{UUID: frame.ID, Valid: true}
 	letter.TransactionID = frame.TransactionID
 	letter.TraceID = frame.TraceID
+	if frame.Context != (segment.TraceContext{}) {
+		letter.Context = frame.Context[:]
+	}
 	letter.Encrypted = frame.Encrypted
 	letter.Payload = append([]byte{}, frame.Payload...)
 	if len(letter.Payload) == 0 {

@@ -27,11 +27,14 @@ type Keys struct {
 	Demanded func(ctx context.Context, tenant uuid.UUID, queue string) (bool, error)
 }
 
-// frameOf makes the message that a dead letter becomes in a queue. It keeps the trace id and has no producer: whoever replays it did not
+// frameOf makes the message that a dead letter becomes in a queue. It keeps the trace id and the span that pushed it, and has no producer: whoever replays it did not
 // produce it. What was encrypted stays so in any queue: under the active key where it can be opened, else as it is. plain says that its
 // payload is not.
 func (k Keys) frameOf(ctx context.Context, tenant uuid.UUID, queue string, row pg.DeadLetterRow) (frame segment.Frame, plain bool, err error) {
 	frame = segment.Frame{ID: segment.NewID(), TraceID: row.TraceID, TransactionID: "dlq:" + row.ID.String(), Payload: row.Payload, Encrypted: row.Encrypted}
+	if len(row.Context) == len(frame.Context) {
+		copy(frame.Context[:], row.Context)
+	}
 	payload := row.Payload
 	if k.Opener != nil && (row.Encrypted || row.EncryptionUnknown) {
 		opened, err := k.Opener.Open(row.Payload, row.Encrypted)

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"queenmq/internal/engine/push"
+	"queenmq/internal/engine/segment"
 	"queenmq/internal/pg"
 )
 
@@ -31,6 +32,9 @@ func messageGenerator() *rapid.Generator[push.Accepted] {
 		}
 		if rapid.Bool().Draw(t, "traced") {
 			m.TraceID = uuid.NullUUID{UUID: uuid.New(), Valid: true}
+		}
+		if rapid.Bool().Draw(t, "in a span") {
+			m.Context = segment.ParseTraceparent([]byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"))
 		}
 		if rapid.Bool().Draw(t, "authenticated") {
 			m.ProducerSub = text.Draw(t, "subject")
