@@ -120,23 +120,33 @@ func TestFloorWaitsForTransactionsThatAreUnderWay(t *testing.T) {
 // A seek that is under way when the floor is raised is either seen or takes the floor away.
 func TestFloorAndSeekDoNotCross(t *testing.T) {
 	t.Parallel()
-	l := popLog{testdb.New(t).Pool(t)}
-	id := l.queue(t, "q", popQueue{})
-	l.exec(t, `INSERT INTO queen.log_partitions (queue_id, name, last_offset, last_write_at) VALUES ($1, 'p', 9, clock_timestamp() - interval '1 day')`, id)
-	l.exec(t, `INSERT INTO queen.log_consumers (partition_id, consumer_group, committed) SELECT id, 'g', 9 FROM queen.log_partitions`)
-	l.exec(t, `INSERT INTO queen.log_segments SELECT p.id, 0, 9, p.last_write_at, 'x' FROM queen.log_partitions p`)
-	l.exec(t, raiseFloor)
-	seek, err := l.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = seek.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = seek.Exec(t.Context(), `SELECT queen.log_seek_partition_v1('g', 'q', 'p', FALSE, '2001-01-01')`)
-	require.NoError(t, err)
-	raised := make(chan error, 1)
-	go func() { _, err := l.Exec(t.Context(), raiseFloor); raised <- err }()
-	require.Eventually(t, func() bool {
-		return scalar[bool](t, l, `SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0)`)
-	}, time.Minute, 10*time.Millisecond)
-	require.NoError(t, seek.Commit(t.Context()))
-	require.NoError(t, <-raised)
-	require.Equal(t, []string{"p"}, pendingByWalk(t, l))
+	for name, raise := range map[string]string{
+		"Raised":  raiseFloor,
+		"Scanned": `SELECT meta FROM queen.log_pop_wildcard_bin_v1('q', 'g', 10, 60, 'w', FALSE, 1)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := popLog{testdb.New(t).Pool(t)}
+			id := l.queue(t, "q", popQueue{})
+			l.exec(t, `INSERT INTO queen.log_partitions (queue_id, name, last_offset, last_write_at) VALUES ($1, 'p', 9, clock_timestamp() - interval '1 day')`, id)
+			l.exec(t, `INSERT INTO queen.log_consumers (partition_id, consumer_group, committed) SELECT id, 'g', 9 FROM queen.log_partitions`)
+			l.exec(t, `INSERT INTO queen.log_segments SELECT p.id, 0, 9, p.last_write_at, 'x' FROM queen.log_partitions p`)
+			l.exec(t, raise)
+			l.exec(t, `UPDATE queen.consumer_watermarks SET updated_at = clock_timestamp() - interval '1 minute'`)
+			settle(t, l)
+			seek, err := l.Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { _ = seek.Rollback(context.WithoutCancel(t.Context())) }()
+			_, err = seek.Exec(t.Context(), `SELECT queen.log_seek_partition_v1('g', 'q', 'p', FALSE, '2001-01-01')`)
+			require.NoError(t, err)
+			raised := make(chan error, 1)
+			go func() { _, err := l.Exec(t.Context(), raise); raised <- err }()
+			require.Eventually(t, func() bool {
+				return scalar[bool](t, l, `SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0)`)
+			}, time.Minute, 10*time.Millisecond)
+			require.NoError(t, seek.Commit(t.Context()))
+			require.NoError(t, <-raised)
+			require.Equal(t, []string{"p"}, pendingByWalk(t, l))
+		})
+	}
 }

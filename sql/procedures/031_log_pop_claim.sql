@@ -455,7 +455,7 @@ END $$;
 -- random order, so that many consumers do not meet on the same rows; within the limit of the scan every waiting partition has
 -- the same chance, and none is preferred for having waited longest.
 -- When nothing was claimed and emptiness was not verified within 30 s: no pending partition at all raises the floor of the next
--- scans (last_empty_scan_at) to log_settled_at_v1, otherwise only the time of the check is noted. The scan starts 2 minutes below the floor,
+-- scans (last_empty_scan_at) to log_settled_at_v1 where there is a row, see log_pop_raise_floor_v1; otherwise only the time of the check is noted. The scan starts 2 minutes below the floor,
 -- which covers the 1 s step of last_write_at and small steps of the clock.
 -- Locks: log_pop_register_v1, log_pop_claim_v1, and when nothing was claimed consumer_watermarks rows ascending by queue id.
 -- Called by: the wildcard and discovery pops. Plan test: TestPopPlans.
@@ -473,6 +473,7 @@ DECLARE
     v_floor    TIMESTAMPTZ;
     v_verified TIMESTAMPTZ;
     v_settled  TIMESTAMPTZ;
+    v_held     UUID[];  -- queues whose floor this call may raise
     v_pids     UUID[];
     v_limit    INTEGER := CASE WHEN p_max_partitions BETWEEN 1 AND 127 THEN LEAST(GREATEST(4 * p_max_partitions, 64), 512) ELSE 512 END;
 BEGIN
@@ -511,29 +512,30 @@ BEGIN
 
     IF array_length(r_blobs, 1) IS NULL AND (v_verified IS NULL OR v_verified <= v_now - interval '30 seconds') THEN
         v_settled := queen.log_settled_at_v1();  -- before the look: a transaction that commits in between is not seen by it
+        -- Also before it: a seek that commits in between takes the row away, and with it what would be written here.
+        SELECT array_agg(l.queue_id) INTO v_held
+          FROM (SELECT w.queue_id FROM queen.consumer_watermarks w
+                 WHERE w.queue_id = ANY (p_queue_ids) AND w.consumer_group = p_group
+                 ORDER BY w.queue_id FOR UPDATE) l;
         IF EXISTS (SELECT 1
                      FROM queen.log_partitions p
                      LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p_group
                     WHERE p.queue_id = ANY (p_queue_ids) AND p.last_write_at >= v_floor - interval '2 minutes'
                       AND (c.partition_id IS NULL OR p.last_offset > c.committed)) THEN
             IF p_discover THEN
-                WITH held AS (
-                    SELECT w.queue_id FROM queen.consumer_watermarks w
-                     WHERE w.queue_id = ANY (p_queue_ids) AND w.consumer_group = p_group
-                     ORDER BY w.queue_id FOR UPDATE)
                 UPDATE queen.consumer_watermarks w SET updated_at = v_now
-                  FROM held h
-                 WHERE w.queue_id = h.queue_id AND w.consumer_group = p_group;
+                 WHERE w.queue_id = ANY (v_held) AND w.consumer_group = p_group;
             ELSE
                 INSERT INTO queen.consumer_watermarks (queue_id, consumer_group, updated_at)
                 SELECT u.id, p_group, v_now FROM unnest(p_queue_ids) AS u(id)
                 ON CONFLICT (queue_id, consumer_group) DO UPDATE SET updated_at = EXCLUDED.updated_at;
             END IF;
         ELSE
-            INSERT INTO queen.consumer_watermarks (queue_id, consumer_group, last_empty_scan_at, updated_at)
-            SELECT u.id, p_group, LEAST(v_settled, v_now), v_now FROM unnest(p_queue_ids) AS u(id) ORDER BY u.id
-            ON CONFLICT (queue_id, consumer_group)
-            DO UPDATE SET last_empty_scan_at = EXCLUDED.last_empty_scan_at, updated_at = EXCLUDED.updated_at;
+            UPDATE queen.consumer_watermarks w SET last_empty_scan_at = LEAST(v_settled, v_now), updated_at = v_now
+             WHERE w.queue_id = ANY (v_held) AND w.consumer_group = p_group;
+            INSERT INTO queen.consumer_watermarks (queue_id, consumer_group, updated_at)
+            SELECT u.id, p_group, v_now FROM unnest(p_queue_ids) AS u(id) WHERE u.id <> ALL (COALESCE(v_held, '{}')) ORDER BY u.id
+            ON CONFLICT DO NOTHING;
         END IF;
     END IF;
 END $$;
