@@ -295,3 +295,36 @@ func TestPopRaceTwoWorkersNeverHoldOnePartition(t *testing.T) {
 		})
 	}
 }
+
+// Messages are stored one by one while a group takes whatever there is. Pops of one partition left a message out for ever: the search for the
+// segment that holds the next message came before its commit, the search for those behind it after the commits of both.
+func TestPopRaceOffersEveryMessageInOrder(t *testing.T) {
+	t.Parallel()
+	everyPop(t, func(t *testing.T, l popLog, pop func(pgxQuerier, popCall) []taken) {
+		const all = 3000
+		id := l.queue(t, "q", popQueue{Namespace: "ns"})
+		partition := l.partition(t, id, "p")
+		l.cursor(t, partition, "g", -1, "", 0)
+		register(t, l, id)
+		stored := make(chan error, 1)
+		go func() {
+			_, err := l.Exec(context.Background(), fmt.Sprintf(`DO $$ BEGIN
+				FOR i IN 0 .. %d LOOP
+					UPDATE queen.log_partitions SET last_offset = i, last_write_at = clock_timestamp() WHERE id = '%s';
+					INSERT INTO queen.log_segments VALUES ('%[2]s', i, i, clock_timestamp(), 'x');
+					COMMIT;
+				END LOOP;
+			END $$`, all-1, partition))
+			stored <- err
+		}()
+		next := int64(0)
+		for deadline := time.Now().Add(time.Minute); next < all && time.Now().Before(deadline); {
+			for _, s := range pop(l, popCall{autoAck: true}) {
+				require.Equal(t, next, s.Base, "the next message")
+				next++
+			}
+		}
+		require.NoError(t, <-stored)
+		require.EqualValues(t, all, next)
+	})
+}

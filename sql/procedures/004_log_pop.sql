@@ -193,12 +193,13 @@ BEGIN
         v_room := v_room - octet_length(v_seg.blob);
     END IF;
 
-    -- Forward scan: every segment holds at least one message, so v_left rows are always enough.
+    -- Forward scan: every segment holds at least one message, so v_left rows are always enough. It sees more than the probe did: when that
+    -- found nothing, the wanted message may have been stored since, and the ones behind it, so that it must not be left out.
     IF v_left > 0 AND v_room > 0 THEN
         FOR v_seg IN
             SELECT s.base_offset, s.end_offset, s.created_at, s.blob
               FROM queen.log_segments s
-             WHERE s.partition_id = v_pid AND s.base_offset > v_wanted
+             WHERE s.partition_id = v_pid AND s.base_offset >= v_wanted + v_taken
              ORDER BY s.base_offset LIMIT v_left
         LOOP
             EXIT WHEN v_left <= 0 OR v_room <= 0 OR v_seg.created_at > v_deadline;
