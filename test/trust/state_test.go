@@ -317,6 +317,8 @@ func TestChangedStateIsNotTakenForState(t *testing.T) {
 	c := as(t, s.URL, nil)
 	c.configure("source", `{"encryptionEnabled":true}`)
 	q := newQuery(c, "q", "source", "")
+	other := q
+	other.partition = newQuery(c, "o", "elsewhere", "").partition
 	for name, change := range map[string]string{
 		"changed":   `UPDATE queen_streams.state SET sealed = overlay(sealed PLACING 'AAAA' FROM position('authTag' IN sealed) + 10)`,
 		"exchanged": `UPDATE queen_streams.state s SET sealed = o.sealed FROM queen_streams.state o WHERE o.key <> s.key`,
@@ -330,6 +332,16 @@ func TestChangedStateIsNotTakenForState(t *testing.T) {
 		a = q.cycle(`"if_state":[{"key":"poor","value":1000}]`)
 		require.Equal(t, 409, a.status, "%s: %s", name, a.body)
 	}
+
+	// Of the same key, and from another partition: its name is that of the place, what is in it is not.
+	q.mustCycle(`"state_ops":[{"type":"upsert","key":"rich","value":1000},{"type":"delete","key":"poor"}]`)
+	other.mustCycle(`"state_ops":[{"type":"upsert","key":"rich","value":2000}]`)
+	moved, err := s.DB.Exec(t.Context(), `UPDATE queen_streams.state s SET sealed = o.sealed FROM queen_streams.state o WHERE s.partition_id = $1 AND o.partition_id = $2`, q.partition, other.partition)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, moved.RowsAffected())
+	a := q.call("POST", "/streams/v1/state/get", fmt.Sprintf(`{"query_id":%q,"partition_id":%q}`, q.id, q.partition))
+	require.Equal(t, 409, a.status, a.body)
+	require.Equal(t, map[string]string{"rich": "2000"}, other.state(""))
 }
 
 // The windows of the Go client's streams are the same over encrypted queues.

@@ -29,22 +29,25 @@ type Ring interface {
 
 // A row is what an envelope holds.
 type row struct {
-	Key   string          `json:"key"`
-	Value json.RawMessage `json:"value"`
+	// Query and Partition are where the row belongs.
+	Query     uuid.UUID       `json:"query"`
+	Partition uuid.UUID       `json:"partition"`
+	Key       string          `json:"key"`
+	Value     json.RawMessage `json:"value"`
 }
 
 // scope is what names are made in: the rows of one query and one partition.
 func scope(query, partition uuid.UUID) []byte { return append(query[:], partition[:]...) }
 
-// open returns the row of an envelope that is stored as name. An envelope that was taken from another row is not opened: its key has
-// another name here.
-func open(ring Ring, scope []byte, name, sealed string) (row, error) {
+// open returns the row of an envelope that is stored as name. An envelope that was taken from another row is not opened.
+func open(ring Ring, query, partition uuid.UUID, name, sealed string) (row, error) {
 	var r row
 	plain, err := ring.Open([]byte(sealed))
 	if err != nil {
 		return r, fmt.Errorf("%w: %w", ErrUndecryptable, err)
 	}
-	if err := json.Unmarshal(plain, &r); err != nil || !slices.Contains(ring.Names(scope, r.Key), name) {
+	err = json.Unmarshal(plain, &r)
+	if err != nil || r.Query != query || r.Partition != partition || !slices.Contains(ring.Names(scope(query, partition), r.Key), name) {
 		return r, fmt.Errorf("%w: it was written for another place", ErrUndecryptable)
 	}
 	return r, nil
@@ -52,12 +55,11 @@ func open(ring Ring, scope []byte, name, sealed string) (row, error) {
 
 // NameOf returns the name that the active key gives to an encrypted row, which is stored under another key's name. Errors: [ErrUndecryptable].
 func NameOf(ring Ring, query, partition, name uuid.UUID, sealed []byte) (uuid.UUID, error) {
-	scope := scope(query, partition)
-	r, err := open(ring, scope, name.String(), string(sealed))
+	r, err := open(ring, query, partition, name.String(), string(sealed))
 	if err != nil {
 		return uuid.Nil, err
 	}
-	return uuid.Parse(ring.Names(scope, r.Key)[0])
+	return uuid.Parse(ring.Names(scope(query, partition), r.Key)[0])
 }
 
 // outside is the part of a value that the database compares: when its window ends.
@@ -81,7 +83,7 @@ type sealedOp struct {
 }
 
 // sealOps encrypts the rows of state operations. What is no operation is left to the database, which refuses it.
-func sealOps(ring Ring, scope []byte, ops json.RawMessage) (json.RawMessage, error) {
+func sealOps(ring Ring, query, partition uuid.UUID, ops json.RawMessage) (json.RawMessage, error) {
 	if len(ops) == 0 {
 		return nil, nil
 	}
@@ -102,13 +104,13 @@ func sealOps(ring Ring, scope []byte, ops json.RawMessage) (json.RawMessage, err
 			all[i] = json.RawMessage(`{"type":` + typeOf(op.Type) + `}`)
 			continue
 		}
-		names := ring.Names(scope, *op.Key)
+		names := ring.Names(scope(query, partition), *op.Key)
 		sealed := sealedOp{Type: *op.Type, Key: names[0], Aliases: append(names[1:], *op.Key)}
 		if sealed.Type == "upsert" {
 			if op.Value == nil {
 				op.Value = json.RawMessage(`{}`)
 			}
-			plain, err := json.Marshal(row{*op.Key, op.Value})
+			plain, err := json.Marshal(row{query, partition, *op.Key, op.Value})
 			if err != nil {
 				return nil, fmt.Errorf("state_ops: %w", pg.ErrBadData)
 			}
@@ -169,7 +171,7 @@ func (s *Server) sealExpected(ctx context.Context, tenant uuid.UUID, c Cycle) (e
 	rows := make(map[string]storedRow, len(stored.Rows))
 	for _, r := range stored.Rows {
 		if r.Sealed != "" {
-			inside, err := open(s.cfg.Ring, scope, r.Key, r.Sealed)
+			inside, err := open(s.cfg.Ring, c.QueryID, c.PartitionID, r.Key, r.Sealed)
 			if err != nil {
 				return nil, false, err
 			}
@@ -280,11 +282,10 @@ func (s *Server) State(ctx context.Context, tenant, query, partition uuid.UUID, 
 	if err != nil || !answer.Sealed {
 		return answer.raw, err
 	}
-	scope := scope(query, partition)
 	rows := make([]storedRow, 0, len(answer.Rows))
 	for _, r := range answer.Rows {
 		if r.Sealed != "" {
-			inside, err := open(s.cfg.Ring, scope, r.Key, r.Sealed)
+			inside, err := open(s.cfg.Ring, query, partition, r.Key, r.Sealed)
 			if err != nil {
 				return nil, err
 			}

@@ -221,7 +221,7 @@ func (s *Server) request(ctx context.Context, tenant uuid.UUID, c Cycle, sinks [
 		return r, false, nil
 	}
 	r.Ring = s.cfg.Ring.IDs()
-	if r.StateOps, err = sealOps(s.cfg.Ring, scope(c.QueryID, c.PartitionID), c.StateOps); err != nil {
+	if r.StateOps, err = sealOps(s.cfg.Ring, c.QueryID, c.PartitionID, c.StateOps); err != nil {
 		return r, false, err
 	}
 	r.IfState, differs, err = s.sealExpected(ctx, tenant, c)
