@@ -17,7 +17,8 @@ export async function attacks(browser) {
   };
   for (const address of [
     '/', '/queues', `/queue?name=${name}`, `/queue?name=${name}&tab=partitions`, `/queue?name=${name}&tab=messages`, `/queue?name=${name}&tab=groups`, `/queue?name=${name}&tab=danger`,
-    '/messages', '/dead-letters', '/groups', `/group?name=${name}&queue=${name}`, '/streams', '/traces', `/traces?name=${name}`, `/traces?trace=${pipeline}`, '/system',
+    '/messages', `/messages?queue=${name}&push=1`, '/dead-letters', '/groups', `/group?name=${name}&queue=${name}`, '/streams', '/traces', `/traces?name=${name}`, `/traces?trace=${pipeline}`, '/system', '/tasks',
+    `/queue?name=${name}&tab=config`, `/analytics?queue=${name}`, `/queues?create=1&namespace=${name}&task=${name}`,
   ]) {
     await check(`hostile text stays text on ${address.replaceAll(name, '…')}`, async () => {
       await console_.go(address);
@@ -42,6 +43,29 @@ export async function attacks(browser) {
     await page.getByRole('button', { name: 'Bring it back…' }).click();
     await page.getByRole('dialog').getByText('queenctl dlq redrive').waitFor();
     await holds();
+  });
+  await check('hostile text stays text in what a move, a deletion and a purge say about it', async () => {
+    await console_.go(`/group?name=${name}&queue=${name}`);
+    for (const button of ['Seek…', 'Delete…']) {
+      await page.getByRole('button', { name: button }).first().click();
+      await page.getByRole('dialog').getByText('queenctl').first().waitFor();
+      await holds();
+      await page.keyboard.press('Escape');
+    }
+    await console_.go(`/queue?name=${name}&tab=danger`);
+    for (const button of ['Purge all…', 'Delete the queue…']) {
+      await page.getByRole('button', { name: button }).click();
+      await page.getByRole('dialog').getByText('queenctl').first().waitFor();
+      await holds();
+      await page.keyboard.press('Escape');
+    }
+  });
+  await check('hostile text stays text in what the broker refuses', async () => {
+    await console_.go(`/queue?name=${encodeURIComponent(hostile + 'gone')}`);
+    await page.getByText('There is no queue of this name').waitFor();
+    await holds();
+    await console_.go(`/messages?traceId=${name}`);
+    await page.getByRole('alert').first().waitFor();
   });
   await check('hostile text stays text in the palette', async () => {
     await console_.go('/help');

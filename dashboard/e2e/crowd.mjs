@@ -81,7 +81,7 @@ export async function crowd(browser) {
     await more();
     truth((await rows.count()) < 120, `${await rows.count()} rows are in the document`);
     await page.getByRole('searchbox', { name: 'Partition contains' }).fill('lane-099900');
-    await page.getByText('1 partitions').waitFor();
+    await page.getByText('1 partition', { exact: true }).waitFor();
     await page.getByLabel('Show').selectOption('behind');
     await page.getByRole('link', { name: 'lane-099900' }).waitFor();
   });

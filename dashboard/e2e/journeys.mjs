@@ -120,7 +120,7 @@ export async function journeys(browser) {
     await dialog.getByRole('button', { name: 'Save' }).click();
     await dialog.waitFor({ state: 'hidden' });
     const { options } = await api('GET', '/api/v1/resources/queues/shop.payments/options');
-    equal([options.leaseTime, options.retentionEnabled, options.retryLimit, options.maxSize], [45, true, 7, 130], 'options');
+    equal([options.leaseTime, options.retentionEnabled, options.retryLimit, options.maxSize], [45, true, 7, 128], 'options');
   });
 
   await check('dead letters of one kind are redriven, with progress', async () => {
@@ -250,6 +250,38 @@ export async function journeys(browser) {
     await page.goBack();
     await settled(page);
     equal(await page.getByRole('searchbox', { name: 'Name contains' }).inputValue(), 'mail', 'the filter after going back');
+  });
+
+  await check('a refresh that is asked for looks past what is shared', async () => {
+    await console_.go('/queue?name=billing.ledger');
+    const headers = [];
+    const listen = (request) => request.url().includes('/api/v1/dlq/count') && headers.push(request.headers()['cache-control'] ?? '');
+    page.on('request', listen);
+    await page.keyboard.press('r');
+    await until('a question', async () => headers.length > 0);
+    equal(headers[0].includes('max-age'), false, 'an older answer was good enough');
+    page.off('request', listen);
+  });
+
+  await check('streams show how far they are, and what is not known', async () => {
+    await console_.go('/streams');
+    const known = page.locator('tbody tr', { hasText: 'readings-per-minute' });
+    await known.getByText(/^(1[5-9]|2\d) min behind$/).waitFor();
+    await known.getByText(/the newest \d+ min|the newest \d+ s/).waitFor();
+    equal((await known.locator('td').nth(4).textContent()).trim(), '2', 'late records');
+    const unknown = page.locator('tbody tr', { hasText: 'orders-per-minute' });
+    for (const column of [3, 4]) equal((await unknown.locator('td').nth(column).innerText()).trim().replace(/\s+/g, ' '), '– unknown');
+    await page.getByRole('searchbox', { name: 'Query or queue contains' }).fill('READINGS');
+    await until('the filter', async () => (await page.locator('tbody tr').count()) === 1);
+    equal(new URL(page.url()).searchParams.get('filter'), 'READINGS');
+  });
+
+  await check('trace names are found', async () => {
+    await console_.go('/traces');
+    await page.getByRole('searchbox', { name: 'Name contains' }).fill('4711');
+    await page.getByText('1 name', { exact: true }).waitFor();
+    await page.getByRole('link', { name: 'order-4711' }).click();
+    await page.getByText('3 shown').waitFor();
   });
 
   await check('a sorted table keeps its order in the address', async () => {

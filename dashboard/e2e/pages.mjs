@@ -17,7 +17,7 @@ export const pages = [
   ['dead-letters', '/dead-letters', 'Dead letters', 'declined'],
   ['groups', '/groups', 'Consumer groups', 'robots'],
   ['group', '/group?name=search&queue=shop.orders', 'search', 'customer-05'],
-  ['streams', '/streams', 'Streams', 'orders-per-minute'],
+  ['streams', '/streams', 'Streams', 'readings-per-minute'],
   ['traces', '/traces', 'Traces and pipelines', 'order-4711'],
   ['trace', `/traces?trace=${pipeline}`, 'Traces and pipelines', 'warehouse.picks'],
   ['trace-events', '/traces?name=order-4711', 'Traces and pipelines', 'handed over'],

@@ -282,7 +282,10 @@ func (l *lived) streams(t *testing.T) {
 	const register = `{"name":"rate","source_queue":"stream.in","sink_queue":"stream.out","config_hash":"%s"%s}`
 	query := l.do("POST", "/streams/v1/queries", fmt.Sprintf(register, "h1", ""), 200)
 	listed := l.do("GET", "/api/v1/streams", "", 200)
-	require.Equal(t, "rate", listed["streams"].([]any)[0].(map[string]any)["name"])
+	first := listed["streams"].([]any)[0].(map[string]any)
+	require.Equal(t, "rate", first["name"])
+	require.Equal(t, []any{nil, nil, 0.0}, []any{first["watermark"], first["lateRecords"], first["watermarkPartitions"]}, "what no runner noted is not known")
+	require.Empty(t, l.do("GET", "/api/v1/streams?contains=nothing", "", 200)["streams"])
 	l.do("GET", "/api/v1/system/settings", "", 200)
 	require.Equal(t, true, query["fresh"])
 	require.Equal(t, false, l.do("POST", "/streams/v1/queries", fmt.Sprintf(register, "h1", ""), 200)["fresh"])

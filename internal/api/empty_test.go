@@ -65,6 +65,10 @@ func (f fakeStreamer) State(context.Context, uuid.UUID, uuid.UUID, uuid.UUID, st
 	return f.raw()
 }
 
+func (f fakeStreamer) Progress(context.Context, uuid.UUID, []uuid.UUID) (map[uuid.UUID]stream.Progress, error) {
+	return nil, f.err
+}
+
 func (f fakeStreamer) Run(context.Context, uuid.UUID, string, stream.Cycle) (json.RawMessage, error) {
 	return f.raw()
 }
@@ -279,6 +283,6 @@ func (f *emptyBroker) SeekPreview(context.Context, uuid.UUID, string, string, *s
 	return f.raw()
 }
 
-func (f *emptyBroker) ListStreams(context.Context, uuid.UUID, int, string) (json.RawMessage, error) {
+func (f *emptyBroker) ListStreams(context.Context, uuid.UUID, pg.StreamFilter) (json.RawMessage, error) {
 	return f.raw()
 }

@@ -19,7 +19,7 @@ func (s *Server) listGroups(w http.ResponseWriter, r *http.Request) error {
 // The orders of the lists that can be paged through in any; a minus in front turns one around.
 var (
 	groupOrders          = []string{"name", "queue", "lag", "partitions", "age"}
-	groupPartitionOrders = []string{"name", "lag", "age", "consumed"}
+	groupPartitionOrders = []string{"name", "lag", "age", "attempts", "consumed"}
 	queueOrders          = []string{"name", "pending", "processing", "dead", "stored", "in", "partitions", "size", "namespace", "created"}
 )
 
@@ -55,7 +55,8 @@ func (s *Server) groupPartitions(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	filter := pg.GroupPartitionFilter{
-		Queue: q.text("queue"), Contains: q.text("contains"), Behind: q.boolean("behind", false), Leased: q.boolean("leased", false), Sort: sort, Cursor: q.text("cursor"),
+		Queue: q.text("queue"), Contains: q.text("contains"), Behind: q.boolean("behind", false), Leased: q.boolean("leased", false), Abandoned: q.boolean("abandoned", false),
+		Sort: sort, Cursor: q.text("cursor"),
 	}
 	filter.Limit, _ = q.page(100)
 	return relay(w)(s.deps.Store.ListGroupPartitions(r.Context(), tenantOf(r), r.PathValue("group"), filter))

@@ -12,7 +12,7 @@ func (s *Server) listLeases(w http.ResponseWriter, r *http.Request) error {
 	filter := pg.LeaseFilter{
 		Queue: q.text("queue"), Partition: q.text("partition"), Group: q.text("consumerGroup"),
 		ExpiringWithin: q.optionalInteger("expiringWithinSeconds"), HeldLonger: q.optionalInteger("heldLongerThanSeconds"),
-		Abandoned: q.boolean("abandoned", false),
+		MinAttempts: q.optionalInteger("minAttempts"), Abandoned: q.boolean("abandoned", false),
 	}
 	filter.Limit, filter.Offset = q.page(100)
 	return relay(w)(s.deps.Store.Leases(r.Context(), tenantOf(r), filter))

@@ -186,7 +186,8 @@ const (
 		"memory":{"rss":"int","heapTotal":"int","heapUsed":"int","external":"int","arrayBuffers":"int"},"cpu":{"user":"int","system":"int"}}`
 
 	shapeStreams shape = `{"streams":[{"id":"uuid","name":"string","sourceQueue":"string","sinkQueue":"string|null","configHash":"string","createdAt":"time","updatedAt":"time",
-		"stateRows":"int","stateRowsExact":"bool","stateBytes":"int","partitions":"int","oldestState":"time|null","newestState":"time|null"}],"nextCursor":"string|null"}`
+		"stateRows":"int","stateRowsExact":"bool","stateBytes":"int","partitions":"int","oldestState":"time|null","newestState":"time|null",
+		"watermark":"time|null","newestWatermark":"time|null","watermarkPartitions":"int","watermarkExact":"bool","lateRecords":"int|null"}],"nextCursor":"string|null"}`
 	shapeRegister   shape = `{"name":"string","source_queue":"string","sink_queue?":"string|null","config_hash":"string","reset?":"bool|null"}`
 	shapeRegistered shape = `{"success":"bool","query_id":"uuid","name":"string","config_hash":"string","fresh":"bool","reset":"bool"}`
 	shapeStateGet   shape = `{"query_id":"uuid","partition_id":"uuid","keys|null?":["string"],"key_prefix?":"string|null","ripe_at_or_before?":"number|null"}`

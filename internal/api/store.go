@@ -101,6 +101,6 @@ type TraceStore interface {
 // A StreamStore keeps the registry and the state of streaming queries.
 type StreamStore interface {
 	RegisterStreamQuery(ctx context.Context, tenant uuid.UUID, request json.RawMessage) (json.RawMessage, error)
-	ListStreams(ctx context.Context, tenant uuid.UUID, limit int, after string) (json.RawMessage, error)
+	ListStreams(ctx context.Context, tenant uuid.UUID, filter pg.StreamFilter) (json.RawMessage, error)
 	StreamRipe(ctx context.Context, tenant uuid.UUID, request json.RawMessage) (json.RawMessage, error)
 }

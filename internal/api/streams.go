@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -21,6 +22,7 @@ import (
 type Streamer interface {
 	State(ctx context.Context, tenant, query, partition uuid.UUID, f stream.Filter) (json.RawMessage, error)
 	Run(ctx context.Context, tenant uuid.UUID, producerSub string, c stream.Cycle) (json.RawMessage, error)
+	Progress(ctx context.Context, tenant uuid.UUID, queries []uuid.UUID) (map[uuid.UUID]stream.Progress, error)
 }
 
 // either returns the first of two names of a member that is there. The contract uses snake case, some clients camel case.
@@ -31,11 +33,57 @@ func either(members map[string]jsontext.Value, snake, camel string) string {
 	return camel
 }
 
-// listStreams lists the streaming queries.
+// listStreams lists the streaming queries, and how far each has come.
 func (s *Server) listStreams(w http.ResponseWriter, r *http.Request) error {
 	q := lenient(r)
-	limit, _ := q.page(100)
-	return relay(w)(s.deps.Store.ListStreams(r.Context(), tenantOf(r), limit, q.text("cursor")))
+	filter := pg.StreamFilter{Contains: q.text("contains"), After: q.text("cursor")}
+	filter.Limit, _ = q.page(100)
+	answer, err := s.deps.Store.ListStreams(r.Context(), tenantOf(r), filter)
+	if err != nil {
+		return err
+	}
+	answer, err = s.withProgress(r.Context(), tenantOf(r), answer)
+	return relay(w)(answer, err)
+}
+
+// withProgress adds to each streaming query of a page how far it has come; null is not known.
+func (s *Server) withProgress(ctx context.Context, tenant uuid.UUID, answer json.RawMessage) (json.RawMessage, error) {
+	var page struct {
+		Streams    []map[string]json.RawMessage `json:"streams"`
+		NextCursor *string                      `json:"nextCursor"`
+	}
+	if err := json.Unmarshal(answer, &page); err != nil || len(page.Streams) == 0 {
+		return answer, err
+	}
+	ids := make([]uuid.UUID, len(page.Streams))
+	for i, one := range page.Streams {
+		if err := json.Unmarshal(one["id"], &ids[i]); err != nil {
+			return nil, err
+		}
+	}
+	progress, err := s.deps.Streamer.Progress(ctx, tenant, ids)
+	if err != nil {
+		return nil, err
+	}
+	for i, one := range page.Streams {
+		p := progress[ids[i]]
+		for name, value := range map[string]any{
+			"watermark": isoMillis(p.Slowest), "newestWatermark": isoMillis(p.Newest), "watermarkPartitions": p.Partitions, "watermarkExact": p.Exact, "lateRecords": p.Late,
+		} {
+			if one[name], err = json.Marshal(value); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return json.Marshal(page)
+}
+
+// isoMillis writes a time as the procedures do; nil stays nil.
+func isoMillis(t *time.Time) *string {
+	if t == nil {
+		return nil
+	}
+	return new(t.Format("2006-01-02T15:04:05.000Z"))
 }
 
 // registerStream registers a streaming query under its name.

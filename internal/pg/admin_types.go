@@ -305,6 +305,8 @@ type LeaseFilter struct {
 	Queue, Partition, Group string
 	// ExpiringWithin and HeldLonger are in seconds.
 	ExpiringWithin, HeldLonger *int
+	// MinAttempts chooses batches, held or abandoned, that were delivered at least so often.
+	MinAttempts *int
 	// Abandoned chooses batches whose lease ran out instead of live ones.
 	Abandoned     bool
 	Limit, Offset int

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sort"
 	"sync"
 	"testing"
 
@@ -185,7 +186,7 @@ func TestStreamPages(t *testing.T) {
 		NextCursor *string
 	}
 	read := func(tenant uuid.UUID, limit int, after string) (p page) {
-		raw, err := db.ListStreams(ctx, tenant, limit, after)
+		raw, err := db.ListStreams(ctx, tenant, pg.StreamFilter{Limit: limit, After: after})
 		require.NoError(t, err)
 		require.NoError(t, json.Unmarshal(raw, &p))
 		return p
@@ -200,6 +201,33 @@ func TestStreamPages(t *testing.T) {
 	require.Len(t, last.Streams, 1)
 	require.Nil(t, last.NextCursor)
 	require.Empty(t, read(uuid.New(), 10, "").Streams, "another tenant has none")
+
+	var a, b uuid.UUID
+	require.NoError(t, database.Pool(t).QueryRow(ctx, `SELECT (SELECT id FROM queen_streams.queries WHERE name = 'a'), (SELECT id FROM queen_streams.queries WHERE name = 'b')`).Scan(&a, &b))
+	found, err := db.StreamPartitions(ctx, tenant, []uuid.UUID{a, b, uuid.New()}, 2)
+	require.NoError(t, err)
+	require.Len(t, found, 2)
+	sort.Slice(found, func(i, j int) bool { return len(found[i].Partitions) > len(found[j].Partitions) })
+	require.Equal(t, pg.StreamPartitions{Query: a, Partitions: found[0].Partitions, More: true}, found[0])
+	require.Len(t, found[0].Partitions, 2)
+	require.Equal(t, pg.StreamPartitions{Query: b, Partitions: []uuid.UUID{}}, found[1])
+	found, err = db.StreamPartitions(ctx, tenant, []uuid.UUID{a}, 3)
+	require.NoError(t, err)
+	require.Len(t, found[0].Partitions, 3)
+	require.False(t, found[0].More)
+	var wanted []pg.StreamRow
+	for _, partition := range found[0].Partitions {
+		for _, key := range []string{"1", "2", "control"} {
+			wanted = append(wanted, pg.StreamRow{Query: a, Partition: partition, Key: key})
+		}
+	}
+	rows, err := db.StreamRows(ctx, tenant, wanted)
+	require.NoError(t, err)
+	require.Len(t, rows, 2, "of three rows in three partitions two have these keys")
+	require.JSONEq(t, `{"n":1}`, string(rows[0].Value))
+	rows, err = db.StreamRows(ctx, uuid.New(), wanted)
+	require.NoError(t, err)
+	require.Empty(t, rows)
 }
 
 func TestSeekToEndSkipsNoLaterPush(t *testing.T) {
@@ -416,6 +444,9 @@ func TestLeaseMonitoring(t *testing.T) {
 	require.Equal(t, []string{"lease-b", "lease-a"}, leases(pg.LeaseFilter{ExpiringWithin: ptr(1000)}), "soonest first")
 	require.Equal(t, []string{"lease-b"}, leases(pg.LeaseFilter{HeldLonger: &long}))
 	require.Equal(t, []string{"lease-c"}, leases(pg.LeaseFilter{Abandoned: true}))
+	exec(t, database, `UPDATE queen.log_consumers SET attempt_count = CASE worker_id WHEN 'lease-c' THEN 7 WHEN 'lease-a' THEN 5 ELSE 4 END`)
+	require.Equal(t, []string{"lease-c", "lease-a"}, leases(pg.LeaseFilter{MinAttempts: ptr(5)}), "held and abandoned ones, the most often delivered first")
+	require.Empty(t, leases(pg.LeaseFilter{MinAttempts: ptr(8)}))
 	answer, err := db.Leases(ctx, uuid.New(), pg.LeaseFilter{})
 	require.JSONEq(t, `{"leases":[],"total":0,"abandoned":0,"pagination":{"limit":100,"offset":0}}`, shape(t, answer, err))
 

@@ -39,9 +39,10 @@ type GroupPartitionFilter struct {
 	Queue string
 	// Contains stands somewhere in the name of the partition, in any case.
 	Contains string
-	// Behind has only partitions with something before the group, Leased only those that it holds now.
-	Behind, Leased bool
-	// Sort is "name", "lag", "age" or "consumed", with a minus in front for descending; "" is by name.
+	// Behind has only partitions with something before the group, Leased only those that it holds now, Abandoned those whose lease ran out
+	// and that it has not taken since.
+	Behind, Leased, Abandoned bool
+	// Sort is "name", "lag", "age", "attempts" (deliveries) or "consumed", with a minus in front for descending; "" is by name.
 	Sort string
 	// Limit is the most rows of a page; 0 is 100. Cursor is the nextCursor of the page before, "" for the first one.
 	Limit  int
@@ -51,7 +52,7 @@ type GroupPartitionFilter struct {
 // ListGroupPartitions returns a page of {"partitions":[…],"totals","total","nextCursor"}: the cursors of a group and who holds each. An
 // unknown group has none. Errors: ErrInvalidCursor, also for a cursor of another order.
 func (db *DB) ListGroupPartitions(ctx context.Context, tenant uuid.UUID, group string, g GroupPartitionFilter) (json.RawMessage, error) {
-	f := filter{"queue": g.Queue, "contains": g.Contains, "behind": g.Behind, "leased": g.Leased}
+	f := filter{"queue": g.Queue, "contains": g.Contains, "behind": g.Behind, "leased": g.Leased, "abandoned": g.Abandoned}
 	f = f.limited(g.Limit, 0)
 	if err := f.inOrder(g.Sort, g.Cursor); err != nil {
 		return nil, err

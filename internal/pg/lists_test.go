@@ -32,9 +32,9 @@ func fillLists(t *testing.T, database *testdb.Database) {
 	}
 	exec(t, database, `INSERT INTO queen.log_segments (partition_id, base_offset, end_offset, created_at, blob)
 		SELECT p.id, o, o, now() - make_interval(mins => 10 - o, secs => abs(hashtext(p.name)) % 50), '' FROM queen.log_partitions p, generate_series(0, 9) o`)
-	exec(t, database, `INSERT INTO queen.log_consumers (partition_id, consumer_group, committed, total_consumed, worker_id, lease_expires_at, lease_acquired_at, batch_end)
+	exec(t, database, `INSERT INTO queen.log_consumers (partition_id, consumer_group, committed, total_consumed, worker_id, lease_expires_at, lease_acquired_at, batch_end, attempt_offset, attempt_count)
 		SELECT p.id, g.name, abs(hashtext(p.name || g.name)) % 11 - 1, abs(hashtext(g.name || p.name)) % 5, CASE abs(hashtext(p.id::text)) % 4 WHEN 0 THEN 'w' WHEN 1 THEN '__retry__' END,
-		       now() + make_interval(secs => 600 * (1 - 2 * (abs(hashtext(g.name)) % 2))), now(), 9
+		       now() + make_interval(secs => 600 * (1 - 2 * (abs(hashtext(g.name)) % 2))), now(), 9, abs(hashtext(p.name)) % 9, abs(hashtext(p.name)) % 7
 		  FROM queen.log_partitions p, (VALUES ('g'), ('G|2|x'), ('ö')) g (name)`)
 	exec(t, database, `SELECT queen.log_refresh_all_stats_v1()`)
 }
@@ -163,6 +163,7 @@ func TestGroupPartitionsPageByPage(t *testing.T) {
 		"name":     func(a, b row) int { return cmp.Compare(a.Partition, b.Partition) },
 		"lag":      func(a, b row) int { return cmp.Compare(a.OffsetLag, b.OffsetLag) },
 		"age":      func(a, b row) int { return cmp.Compare(a.TimeLagSeconds, b.TimeLagSeconds) },
+		"attempts": func(a, b row) int { return cmp.Compare(a.AttemptCount, b.AttemptCount) },
 		"consumed": func(a, b row) int { return cmp.Compare(a.TotalConsumed, b.TotalConsumed) },
 	}
 	for sort, order := range orders {
@@ -194,16 +195,24 @@ func TestGroupPartitionsPageByPage(t *testing.T) {
 	leased, _ := walkList[row](t, "partitions", func(cursor string) (json.RawMessage, error) {
 		return db.ListGroupPartitions(ctx, tenant, "G|2|x", pg.GroupPartitionFilter{Leased: true, Limit: 1, Cursor: cursor})
 	})
+	abandoned, _ := walkList[row](t, "partitions", func(cursor string) (json.RawMessage, error) {
+		return db.ListGroupPartitions(ctx, tenant, "G|2|x", pg.GroupPartitionFilter{Abandoned: true, Limit: 1, Cursor: cursor})
+	})
+	require.Positive(t, len(leased)+len(abandoned))
+	for _, one := range abandoned {
+		require.True(t, one.Abandoned && !one.LeaseActive)
+	}
 	raw, err = db.ListGroupPartitions(ctx, tenant, "G|2|x", pg.GroupPartitionFilter{Contains: "äö", Limit: 1})
 	require.NoError(t, err)
 	var page struct {
-		Totals struct{ Partitions, Leased int }
+		Totals struct{ Partitions, Leased, Abandoned int }
 		Total  int
 	}
 	require.NoError(t, json.Unmarshal(raw, &page))
 	require.Equal(t, 2, page.Total, "somewhere in the name")
 	require.Equal(t, 2*len(listedNames), page.Totals.Partitions, "totals are of the group")
 	require.Equal(t, len(leased), page.Totals.Leased)
+	require.Equal(t, len(abandoned), page.Totals.Abandoned)
 }
 
 func TestQueuesPageByPage(t *testing.T) {

@@ -119,12 +119,6 @@ func (db *DB) PurgeQueue(ctx context.Context, tenant uuid.UUID, queue, partition
 		queue, partition, p.Mode, p.DryRun, clampInt32(limit), uuidArgument(tenant))
 }
 
-// ListStreams returns a page of streaming queries with the size and age of their state, by name; after is the last name of the page
-// before.
-func (db *DB) ListStreams(ctx context.Context, tenant uuid.UUID, limit int, after string) (json.RawMessage, error) {
-	return db.manage(ctx, "list streaming queries", `SELECT queen.streams_list_v1($1::int, $2::text, $3::uuid)`, clampInt32(limit), after, uuidArgument(tenant))
-}
-
 // RegisterStreamQuery registers one streaming query under the tenant, whatever tenant the request names, and returns the result
 // object of streams_register_query_v1.
 func (db *DB) RegisterStreamQuery(ctx context.Context, tenant uuid.UUID, request json.RawMessage) (json.RawMessage, error) {
@@ -150,7 +144,7 @@ func (db *DB) StreamRipe(ctx context.Context, tenant uuid.UUID, request json.Raw
 func (db *DB) Leases(ctx context.Context, tenant uuid.UUID, l LeaseFilter) (json.RawMessage, error) {
 	f := tenantFilter(tenant).limited(l.Limit, l.Offset)
 	f["queue"], f["partition"], f["consumerGroup"], f["abandoned"] = l.Queue, l.Partition, l.Group, l.Abandoned
-	f["expiringWithinSeconds"], f["heldLongerThanSeconds"] = l.ExpiringWithin, l.HeldLonger
+	f["expiringWithinSeconds"], f["heldLongerThanSeconds"], f["minAttempts"] = l.ExpiringWithin, l.HeldLonger, l.MinAttempts
 	return db.filtered(ctx, "list leases", "lease_list_v1", f)
 }
 

@@ -4,7 +4,8 @@
 -- lease_list_v1: the leases of a tenant.
 --   p_filters  {"queue"?,"partition"?,"consumerGroup"?: exact,"expiringWithinSeconds"?: only leases that end within that time, soonest
 --              first,"heldLongerThanSeconds"?: only leases held longer (renewed again and again), longest first,"abandoned"?: true lists
---              batches whose lease ran out and that nobody has taken since, instead of live ones,"limit"? = 100,"offset"? = 0,"_tenant"?}
+--              batches whose lease ran out and that nobody has taken since, instead of live ones,"minAttempts"?: batches, held or
+--              abandoned, that were delivered at least so often, the most often first,"limit"? = 100,"offset"? = 0,"_tenant"?}
 -- Returns {"leases":[{"queue","partition","partitionId","consumerGroup","leaseId","acquiredAt","leaseExpiresAt":ISO-ms,
 -- "secondsRemaining","heldSeconds":1 decimal,"messageCount":batch_end - committed,"batchRetryCount","attemptCount"}],"total":all of
 -- them,"abandoned":batches of the tenant whose lease ran out,"pagination"}; ordered by queue, partition, group unless a filter says
@@ -20,6 +21,7 @@ DECLARE
     v_offset    INT := GREATEST(COALESCE((p_filters ->> 'offset')::INT, 0), 0);
     v_within    FLOAT8 := (p_filters ->> 'expiringWithinSeconds')::FLOAT8;
     v_held      FLOAT8 := (p_filters ->> 'heldLongerThanSeconds')::FLOAT8;
+    v_attempts  INT := (p_filters ->> 'minAttempts')::INT;
     v_abandoned BOOLEAN := COALESCE((p_filters ->> 'abandoned')::BOOLEAN, FALSE);
     v_now       TIMESTAMPTZ := clock_timestamp();
     v_result    JSONB;
@@ -35,11 +37,13 @@ BEGIN
            AND (COALESCE(p_filters ->> 'consumerGroup', '') = '' OR c.consumer_group = p_filters ->> 'consumerGroup')),
     wanted AS MATERIALIZED (
         SELECT h.* FROM held h
-         WHERE h.live <> v_abandoned AND (NOT v_abandoned OR h.batch_end > h.committed)
+         WHERE CASE WHEN v_attempts IS NULL THEN h.live <> v_abandoned ELSE h.attempt_count >= v_attempts END
+           AND (h.live OR h.batch_end > h.committed)
            AND (v_within IS NULL OR h.lease_expires_at <= v_now + make_interval(secs => v_within))
            AND (v_held IS NULL OR h.lease_acquired_at < v_now - make_interval(secs => v_held))),
     page AS (
-        SELECT w.*, row_number() OVER (ORDER BY CASE WHEN v_within IS NOT NULL THEN w.lease_expires_at WHEN v_held IS NOT NULL THEN w.lease_acquired_at END,
+        SELECT w.*, row_number() OVER (ORDER BY -CASE WHEN v_attempts IS NOT NULL THEN w.attempt_count END,
+                   CASE WHEN v_within IS NOT NULL THEN w.lease_expires_at WHEN v_held IS NOT NULL THEN w.lease_acquired_at END,
                    w.queue COLLATE "C", w.partition COLLATE "C", w.consumer_group COLLATE "C") AS ord
           FROM wanted w ORDER BY ord LIMIT v_limit OFFSET v_offset)
     SELECT jsonb_build_object(

@@ -49,35 +49,90 @@ BEGIN
         'error', CASE WHEN p_partition IS NULL THEN 'Queue not found or has no partitions' ELSE 'Partition not found' END));
 END $$;
 
--- streams_list_v1: the streaming queries of a tenant, by name.
---   p_after  name that the page before ended with, '' for the first page
+-- streams_page_v1: the streaming queries of a tenant, by name.
+--   p_filters  {"contains"?: somewhere in the name of the query or of one of its queues, in any case,"limit"? = 100,"after"?: name that the
+--              page before ended with}
 -- Returns {"streams":[{"id","name","sourceQueue","sinkQueue","configHash","createdAt","updatedAt":ISO-ms,"stateRows","stateRowsExact",
 -- "stateBytes":of the values,"partitions":with state,"oldestState","newestState":ISO-ms|null}],"nextCursor":name|null}. Of a query at
 -- most 10,000 rows of state are looked at; stateRowsExact is false when there are more, and the figures are those of the rows looked at.
--- Locks: none. Called by: pg.ListStreams.
-CREATE OR REPLACE FUNCTION queen.streams_list_v1(
-    p_limit INTEGER, p_after TEXT, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
+-- Locks: none. Called by: pg.ListStreams, streams_list_v1.
+CREATE OR REPLACE FUNCTION queen.streams_page_v1(
+    p_filters JSONB DEFAULT '{}', p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
 RETURNS JSONB
-LANGUAGE sql STABLE
+LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_custom_plan
 AS $$
+DECLARE
+    v_limit    INT := GREATEST(COALESCE((p_filters ->> 'limit')::INT, 100), 1);
+    v_after    TEXT := NULLIF(p_filters ->> 'after', '');
+    v_contains TEXT := lower(COALESCE(p_filters ->> 'contains', ''));
+    v_result   JSONB;
+BEGIN
     WITH page AS MATERIALIZED (
         SELECT s.*, row_number() OVER (ORDER BY s.name COLLATE "C") AS ord
           FROM queen_streams.queries s
-         WHERE s.tenant_id = p_tenant AND (COALESCE(p_after, '') = '' OR s.name COLLATE "C" > p_after)
-         ORDER BY s.name COLLATE "C" LIMIT GREATEST(p_limit, 1) + 1)
+         WHERE s.tenant_id = p_tenant AND (v_after IS NULL OR s.name COLLATE "C" > v_after)
+           AND (v_contains = '' OR strpos(lower(s.name), v_contains) > 0 OR strpos(lower(s.source_queue), v_contains) > 0 OR strpos(lower(s.sink_queue), v_contains) > 0)
+         ORDER BY s.name COLLATE "C" LIMIT v_limit + 1)
     SELECT jsonb_build_object(
                'streams', COALESCE(jsonb_agg(jsonb_build_object('id', g.id, 'name', g.name, 'sourceQueue', g.source_queue, 'sinkQueue', g.sink_queue,
                    'configHash', g.config_hash, 'createdAt', queen.iso_ms_v1(g.created_at), 'updatedAt', queen.iso_ms_v1(g.updated_at),
                    'stateRows', LEAST(x.n, 10000), 'stateRowsExact', x.n <= 10000, 'stateBytes', x.bytes, 'partitions', x.partitions,
-                   'oldestState', queen.iso_ms_v1(x.oldest), 'newestState', queen.iso_ms_v1(x.newest)) ORDER BY g.ord)
-                   FILTER (WHERE g.ord <= GREATEST(p_limit, 1)), '[]'::JSONB),
-               'nextCursor', (SELECT l.name FROM page l WHERE l.ord = GREATEST(p_limit, 1) AND EXISTS (SELECT 1 FROM page m WHERE m.ord > l.ord)))
+                   'oldestState', queen.iso_ms_v1(x.oldest), 'newestState', queen.iso_ms_v1(x.newest)) ORDER BY g.ord), '[]'::JSONB),
+               'nextCursor', (SELECT l.name FROM page l WHERE l.ord = v_limit AND EXISTS (SELECT 1 FROM page m WHERE m.ord > l.ord)))
+      INTO v_result
       FROM page g
      CROSS JOIN LATERAL (
         SELECT count(*) AS n, COALESCE(sum(pg_column_size(t.value) + COALESCE(pg_column_size(t.sealed), 0)), 0) AS bytes, count(DISTINCT t.partition_id) AS partitions,
                min(t.updated_at) AS oldest, max(t.updated_at) AS newest
           FROM (SELECT t.partition_id, t.value, t.sealed, t.updated_at FROM queen_streams.state t WHERE t.query_id = g.id LIMIT 10001) t) x
+     WHERE g.ord <= v_limit;
+    RETURN v_result;
+END $$;
+
+-- streams_list_v1: streams_page_v1 with everything. Called by: builds older than that.
+CREATE OR REPLACE FUNCTION queen.streams_list_v1(
+    p_limit INTEGER, p_after TEXT, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
+RETURNS JSONB
+LANGUAGE sql STABLE
+AS $$ SELECT queen.streams_page_v1(jsonb_build_object('limit', p_limit, 'after', p_after), p_tenant) $$;
+
+-- streams_partitions_v1: the partitions in which queries have state, a step of the primary key each.
+--   p_most  at most so many of each query
+-- Returns [{"query","sealed","partitions":[id],"more":there are others}], for the tenant's queries. Locks: none. Called by: pg.StreamPartitions.
+CREATE OR REPLACE FUNCTION queen.streams_partitions_v1(
+    p_queries UUID[], p_most INTEGER, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
+RETURNS JSONB
+LANGUAGE sql STABLE
+AS $$
+    SELECT COALESCE(jsonb_agg(jsonb_build_object('query', s.id, 'sealed', s.sealed, 'more', x.n > p_most, 'partitions', x.ids)), '[]'::JSONB)
+      FROM queen_streams.queries s
+     CROSS JOIN LATERAL (
+        WITH RECURSIVE walk AS (
+            SELECT (SELECT t.partition_id FROM queen_streams.state t WHERE t.query_id = s.id ORDER BY t.partition_id LIMIT 1) AS id, 1 AS n
+            UNION ALL
+            SELECT (SELECT t.partition_id FROM queen_streams.state t WHERE t.query_id = s.id AND t.partition_id > w.id ORDER BY t.partition_id LIMIT 1), w.n + 1
+              FROM walk w WHERE w.id IS NOT NULL AND w.n <= p_most)
+        SELECT count(w.id) AS n, COALESCE(jsonb_agg(w.id ORDER BY w.n) FILTER (WHERE w.id IS NOT NULL AND w.n <= p_most), '[]'::JSONB) AS ids FROM walk w) x
+     WHERE s.id = ANY (p_queries) AND s.tenant_id = p_tenant
+$$;
+
+-- streams_rows_v1: rows of state by their names.
+--   p_queries, p_partitions, p_names  of one length, an element for each row that is looked for
+-- Returns [{"query","partition","key","value","sealed":envelope|null}] of the rows that are there. Locks: none. Called by: pg.StreamRows.
+CREATE OR REPLACE FUNCTION queen.streams_rows_v1(
+    p_queries UUID[], p_partitions UUID[], p_names TEXT[], p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
+RETURNS JSONB
+LANGUAGE sql STABLE
+AS $$
+    SELECT COALESCE(jsonb_agg(jsonb_build_object('query', t.query_id, 'partition', t.partition_id, 'key', t.key, 'value', t.value, 'sealed', t.sealed)), '[]'::JSONB)
+      FROM unnest(p_queries, p_partitions, p_names) AS w (query, partition, name)
+      JOIN queen_streams.queries s ON s.id = w.query AND s.tenant_id = p_tenant
+      JOIN queen_streams.state t ON t.query_id = w.query AND t.partition_id = w.partition AND t.key = w.name
 $$;
 
 GRANT EXECUTE ON FUNCTION queen.log_seek_preview_v1(TEXT, TEXT, TEXT, BOOLEAN, TIMESTAMPTZ, BIGINT, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.streams_list_v1(INTEGER, TEXT, UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.streams_page_v1(JSONB, UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.streams_partitions_v1(UUID[], INTEGER, UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.streams_rows_v1(UUID[], UUID[], TEXT[], UUID) TO PUBLIC;

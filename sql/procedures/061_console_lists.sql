@@ -104,11 +104,11 @@ END $$;
 
 -- group_partition_list_v1: the cursors of a group by page, with who holds each.
 --   p_filters  {"queue"?: exact,"contains"?: somewhere in the partition's name, in any case,"behind"?: true has only those with something
---              before them,"leased"?: true those that are leased now,"sort"?: "name" (default), "lag", "age" or "consumed","limit"? = 100,
---              "after"?: "next" of the page before}
+--              before them,"leased"?: true those that are leased now,"abandoned"?: true those whose lease ran out and that nobody took
+--              since,"sort"?: "name" (default), "lag", "age", "attempts" or "consumed","limit"? = 100,"after"?: "next" of the page before}
 -- Returns {"partitions":[{"queue","partition","partitionId","offsetLag","timeLagSeconds":of the oldest pending message,"totalConsumed",
 -- "lastConsumedAt":ISO-ms of the last lease|null where none is recorded,"leaseActive","leaseId","leaseExpiresAt":ISO-ms|null,
--- "attemptCount":deliveries of the head of the batch,"batchRetryCount","abandoned":the lease ran out and nobody took the batch since,
+-- "attemptCount":deliveries of the next message, 0 before the first,"batchRetryCount","abandoned":the lease ran out and nobody took the batch since,
 -- "redeliveryAt":ISO-ms|null}],"totals":{"partitions","behind","lag","leased","abandoned","holders":different leases} of the
 -- group (in the queue) whatever the other filters,"total":rows that fit on all pages,"next":position|null}.
 -- Locks: none. Called by: pg.ListGroupPartitions.
@@ -135,7 +135,7 @@ BEGIN
     SELECT * INTO v_after FROM queen.list_position_v1(p_filters ->> 'after');
     WITH cursors AS MATERIALIZED (
         SELECT q.name::TEXT AS queue, p.name AS partition, p.id AS pid, c.total_consumed AS consumed, c.lease_acquired_at, c.lease_expires_at,
-               c.attempt_count, c.batch_retry_count, NULLIF(c.worker_id, '__retry__') AS worker,
+               CASE WHEN c.attempt_offset > c.committed THEN c.attempt_count ELSE 0 END AS attempts, c.batch_retry_count, NULLIF(c.worker_id, '__retry__') AS worker,
                COALESCE(c.worker_id <> '__retry__' AND c.lease_expires_at > v_now, FALSE) AS leased,
                COALESCE(c.worker_id <> '__retry__' AND c.lease_expires_at <= v_now AND c.batch_end > c.committed, FALSE) AS abandoned,
                CASE WHEN c.worker_id = '__retry__' AND c.lease_expires_at > v_now THEN c.lease_expires_at END AS redelivery,
@@ -147,9 +147,10 @@ BEGIN
     keyed AS MATERIALIZED (
         SELECT c.*, CASE WHEN v_sort = 'age' AND c.lag > 0 THEN queen.log_oldest_pending_at_v1(c.pid, c.seen + 1) END AS ordered_oldest
           FROM cursors c
-         WHERE (v_contains = '' OR strpos(lower(c.partition), v_contains) > 0) AND (NOT v_behind OR c.lag > 0) AND (NOT v_leased OR c.leased)),
+         WHERE (v_contains = '' OR strpos(lower(c.partition), v_contains) > 0) AND (NOT v_behind OR c.lag > 0) AND (NOT v_leased OR c.leased)
+           AND (NOT COALESCE((p_filters ->> 'abandoned')::BOOLEAN, FALSE) OR c.abandoned)),
     wanted AS MATERIALIZED (
-        SELECT k.*, k.partition COLLATE "C" AS a, k.queue COLLATE "C" AS b, CASE WHEN v_down THEN -1 ELSE 1 END * CASE v_sort WHEN 'lag' THEN k.lag WHEN 'consumed' THEN k.consumed
+        SELECT k.*, k.partition COLLATE "C" AS a, k.queue COLLATE "C" AS b, CASE WHEN v_down THEN -1 ELSE 1 END * CASE v_sort WHEN 'lag' THEN k.lag WHEN 'attempts' THEN k.attempts WHEN 'consumed' THEN k.consumed
                     WHEN 'age' THEN round(COALESCE(-extract(epoch FROM k.ordered_oldest) * 1000000, -1e18)) ELSE 0 END AS key
           FROM keyed k),
     page AS MATERIALIZED (
@@ -164,7 +165,7 @@ BEGIN
                    'queue', g.queue, 'partition', g.partition, 'partitionId', g.pid, 'offsetLag', g.lag,
                    'timeLagSeconds', COALESCE(GREATEST(floor(extract(epoch FROM v_now - o.oldest)), 0), 0)::BIGINT, 'totalConsumed', g.consumed,
                    'lastConsumedAt', queen.iso_ms_v1(g.lease_acquired_at), 'leaseActive', g.leased, 'leaseId', CASE WHEN g.leased OR g.abandoned THEN g.worker END,
-                   'leaseExpiresAt', CASE WHEN g.leased OR g.abandoned THEN queen.iso_ms_v1(g.lease_expires_at) END, 'attemptCount', g.attempt_count,
+                   'leaseExpiresAt', CASE WHEN g.leased OR g.abandoned THEN queen.iso_ms_v1(g.lease_expires_at) END, 'attemptCount', g.attempts,
                    'batchRetryCount', g.batch_retry_count, 'abandoned', g.abandoned, 'redeliveryAt', queen.iso_ms_v1(g.redelivery)) ORDER BY g.ord)
                    FROM page g
                   CROSS JOIN LATERAL (SELECT CASE WHEN g.lag > 0 THEN COALESCE(g.ordered_oldest, queen.log_oldest_pending_at_v1(g.pid, g.seen + 1)) END AS oldest) o

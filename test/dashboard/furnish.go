@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"queenmq/queen"
+	"queenmq/queen/streams"
 	"queenmq/test/stack"
 	"queenmq/test/wire"
 )
@@ -34,7 +37,7 @@ func furnish(t *testing.T, s *stack.Stack) {
 	h := &house{t, t.Context(), s}
 	for queue, options := range map[string]map[string]any{
 		"shop.orders":      {"leaseTime": 120, "retryLimit": 0},
-		"shop.payments":    {"leaseTime": 30, "retryLimit": 0, "maxSize": 130},
+		"shop.payments":    {"leaseTime": 30, "retryLimit": 0, "maxSize": 128},
 		"shop.invoices":    {"retentionEnabled": true, "completedRetentionSeconds": 86400},
 		"shop.mail":        {"delayedProcessing": 5},
 		"warehouse.picks":  {"leaseTime": 600},
@@ -69,6 +72,12 @@ func attack(t *testing.T, s *stack.Stack) {
 	h.query(hostile, hostile, batch.Messages[0].PartitionID)
 	h.sql(`INSERT INTO queen.worker_metrics (hostname, worker_id, pid, bucket_time, push_message_count, dlq_count) VALUES ($1, 0, 1, date_trunc('minute', now()) - INTERVAL '2 minutes', 5, 1)`, hostile)
 	h.sql(`INSERT INTO queen.brokers (id, instance, version, address, started_at, last_seen) VALUES ($1, gen_random_uuid(), $1, $1, now() - INTERVAL '2 hours', now() - INTERVAL '1 hour')`, hostile)
+	// A task that finds nothing to do leaves the dead letter where it is.
+	task, err := json.Marshal(map[string]any{"kind": "redrive", "filter": map[string]any{"queue": hostile, "error": hostile + "nothing"}, "destination": map[string]any{"queue": hostile}})
+	require.NoError(h.t, err)
+	status, err := h.Client.Do(h.ctx, "POST", "/api/v1/dlq/tasks", task, nil)
+	require.NoError(h.t, err)
+	require.Contains(h.t, []int{200, 201, 202}, status)
 	h.refresh()
 }
 
@@ -106,7 +115,7 @@ func (h *house) note(transactionID, partition, event, name string) {
 	require.Equal(h.t, 201, status)
 }
 
-// query registers a streaming query with some state.
+// query registers a streaming query of another make, with some state that says nothing of watermarks.
 func (h *house) query(name, source, partition string) {
 	h.t.Helper()
 	var registered struct {
@@ -120,6 +129,45 @@ func (h *house) query(name, source, partition string) {
 		h.sql(`INSERT INTO queen_streams.state (query_id, partition_id, key, value, updated_at) VALUES ($1, $2, $3, '{"count":3}', now() - make_interval(secs => $4))`,
 			uuid.MustParse(registered.ID), uuid.MustParse(partition), fmt.Sprintf("%s-%d", name, key), float64(key*60))
 	}
+}
+
+// reading is what the sensors of the warehouse send.
+type reading struct {
+	Sensor string    `json:"sensor"`
+	At     time.Time `json:"at"`
+}
+
+// stream runs a query over event time until it has read everything: in one partition nothing came for a quarter of an hour, in the other
+// two readings came after their window was closed.
+func (h *house) stream() {
+	h.t.Helper()
+	now := time.Now()
+	var items []wire.PushItem
+	for partition, ages := range map[string][]time.Duration{"dock": {30 * time.Minute, 25 * time.Minute, 15 * time.Minute}, "gate": {20 * time.Minute, time.Minute, 18 * time.Minute, 19 * time.Minute}} {
+		for n, age := range ages {
+			payload, err := json.Marshal(reading{partition, now.Add(-age)})
+			require.NoError(h.t, err)
+			items = append(items, wire.PushItem{Queue: "warehouse.readings", Partition: partition, TransactionID: fmt.Sprintf("%s-%d", partition, n), Payload: payload})
+		}
+	}
+	h.push(items...)
+	client, err := queen.Connect(h.URL)
+	require.NoError(h.t, err)
+	defer client.Close()
+	windows := streams.From[reading]("warehouse.readings").EventTime(func(r reading) time.Time { return r.At }).KeyBy(func(r reading) string { return r.Sensor }).Window(streams.Tumbling(time.Minute))
+	runner, err := streams.NewRunner(client, "readings-per-minute", streams.Count(windows).To("warehouse.rates"))
+	require.NoError(h.t, err)
+	ctx, stop := context.WithCancel(h.ctx)
+	done := make(chan error, 1)
+	go func() { done <- runner.Run(ctx) }()
+	require.Eventually(h.t, func() bool {
+		var late int
+		err := h.DB.QueryRow(h.ctx, `SELECT COALESCE(sum((t.value ->> 'late')::int), 0) FROM queen_streams.state t JOIN queen_streams.queries q ON q.id = t.query_id
+			WHERE q.name = 'readings-per-minute' AND t.key = 'control' HAVING count(*) = 2`).Scan(&late)
+		return err == nil && late == 2
+	}, 30*time.Second, 50*time.Millisecond, "the query has not read everything")
+	stop()
+	<-done
 }
 
 func (h *house) push(items ...wire.PushItem) {
@@ -195,6 +243,11 @@ func (h *house) orders() {
 	// One worker died: its lease ran out and nobody took the batch.
 	h.sql(`UPDATE queen.log_consumers c SET lease_expires_at = clock_timestamp() - INTERVAL '4 minutes' FROM queen.log_partitions p
 	        WHERE p.id = c.partition_id AND c.consumer_group = 'search' AND p.name = 'customer-40'`)
+	// Another hangs and renews its lease; a third dies of the same message again and again.
+	h.sql(`UPDATE queen.log_consumers c SET lease_acquired_at = clock_timestamp() - INTERVAL '50 minutes' FROM queen.log_partitions p
+	        WHERE p.id = c.partition_id AND c.consumer_group = 'search' AND p.name = 'customer-20'`)
+	h.sql(`UPDATE queen.log_consumers c SET attempt_count = 7 FROM queen.log_partitions p
+	        WHERE p.id = c.partition_id AND c.consumer_group = 'search' AND p.name = 'customer-15'`)
 }
 
 func (h *house) others() {
@@ -224,7 +277,7 @@ func (h *house) others() {
 	h.pop(wire.PopRequest{Queue: "shop.payments", AnyPartition: true, Group: "fraud", Batch: 10}, done)
 }
 
-// trace: one order through four queues, with what its workers noted, and a streaming query.
+// trace: one order through four queues, with what its workers noted, and two streaming queries.
 func (h *house) trace() {
 	partition := ""
 	for i, queue := range []string{"shop.orders", "shop.payments", "warehouse.picks", "shop.mail"} {
@@ -242,6 +295,7 @@ func (h *house) trace() {
 		h.note("pipeline-2", partition, event, "order-4711")
 	}
 	h.query("orders-per-minute", "shop.orders", partition)
+	h.stream()
 }
 
 // figures is a day of what the metrics loop would have stored.

@@ -1,7 +1,7 @@
 // What needs a person, worst first, each with the place where it is looked into. Rules only: no reading, no drawing. An input that is not
 // known makes no finding, good or bad.
 import { href } from './address.svelte';
-import { count, duration, known } from './format';
+import { count, counted, duration, known } from './format';
 import type {
   BrokerRow, CapacityAnswer, ErrorShape, GroupRow, LeasesAnswer, MaintenanceAnswer, PostgresAnswer, ReadyAnswer, RetentionAnswer, WorkerPoint,
 } from './shapes';
@@ -25,6 +25,10 @@ export interface Known {
   /** The lag of groups in earlier looks, oldest first, by group and queue. */
   earlier?: ReadonlyMap<string, readonly number[]>;
   abandoned?: LeasesAnswer;
+  /** The leases that were held for longest, if longer than late.held. */
+  held?: LeasesAnswer;
+  /** The batches that were delivered again and again, at least late.deliveries times. */
+  repeated?: LeasesAnswer;
   capacity?: CapacityAnswer;
   maintenance?: MaintenanceAnswer;
   postgres?: PostgresAnswer;
@@ -37,7 +41,7 @@ export interface Known {
 }
 
 /** From these on, in seconds. */
-export const late = { lag: 300, veryLate: 3600, snapshot: 600, lockWait: 5, stats: 120 };
+export const late = { lag: 300, veryLate: 3600, snapshot: 600, lockWait: 5, stats: 120, held: 1800, deliveries: 5 };
 
 export function groupKey(group: Pick<GroupRow, 'name' | 'queueName'>): string {
   return JSON.stringify([group.queueName, group.name]);
@@ -101,7 +105,7 @@ function* groups({ groups: rows, moreGroups, earlier }: Known): Iterable<Finding
       if (++named > 5) continue;
       yield {
         id: `lag:${groupKey(group)}`, severity: group.maxTimeLag >= late.veryLate ? 'bad' : 'warn', title: `${title} is ${duration(group.maxTimeLag)} behind in ${group.queueName}`,
-        detail: `${count(group.totalLag)} messages in ${count(group.partitionsWithLag)} partitions${group.state === 'Dead' ? '; it has never consumed anything' : ''}.`, href: where, fix: 'See which partitions',
+        detail: `${counted(group.totalLag, 'message')} in ${counted(group.partitionsWithLag, 'partition')}${group.state === 'Dead' ? '; it has never consumed anything' : ''}.`, href: where, fix: 'See which partitions',
       };
     } else if (rising(earlier?.get(groupKey(group)))) {
       if (++named > 5) continue;
@@ -118,11 +122,31 @@ export function rising(looks: readonly number[] | undefined): boolean {
   return last.every((lag, i) => i === 0 || lag > last[i - 1]!) && last[4]! >= 100;
 }
 
-function* leases({ abandoned }: Known): Iterable<Finding> {
+function* leases({ abandoned, held, repeated }: Known): Iterable<Finding> {
+  const again = repeated?.leases[0];
+  if (repeated && again) {
+    yield {
+      id: 'repeated', severity: 'bad', title: repeated.total === 1 ? `A batch was delivered ${count(again.attemptCount)} times` : `${count(repeated.total)} batches were delivered ${late.deliveries} times or more`,
+      detail: `${groupTitle(again.consumerGroup)} does not get past the head of ${again.partition} in ${again.queue}${repeated.total === 1 ? '' : ', among others'}: its consumers may die of a message there.`,
+      href: href('group', { name: again.consumerGroup, queue: again.queue, sort: '-attempts', filter: repeated.total === 1 ? again.partition : '' }), fix: 'See the partition',
+    };
+  }
+  const longest = held?.leases[0];
+  if (held && longest) {
+    yield {
+      id: 'held', severity: 'warn', title: held.total === 1 ? `A lease has been held for ${duration(longest.heldSeconds)}` : `${count(held.total)} leases have been held for over ${duration(late.held)}`,
+      detail: `${groupTitle(longest.consumerGroup)} in ${longest.queue}${held.total === 1 ? `, partition ${longest.partition}` : ', among others'}: a consumer that hangs and renews its lease looks like this.`,
+      href: href('group', { name: longest.consumerGroup, queue: longest.queue, only: 'leased', filter: held.total === 1 ? longest.partition : '' }), fix: 'See who holds it, end it',
+    };
+  }
   const n = abandoned?.abandoned ?? abandoned?.total ?? 0;
   const first = abandoned?.leases[0];
   if (n > 0 && first) {
-    yield { id: 'abandoned', severity: 'warn', title: n === 1 ? 'A batch was abandoned' : `${count(n)} batches were abandoned`, detail: `Their consumers let the lease run out, and nobody has taken them since; one is ${groupTitle(first.consumerGroup)} in ${first.queue}.`, href: href('queue', { name: first.queue, tab: 'partitions' }), fix: 'See which partitions' };
+    yield {
+      id: 'abandoned', severity: 'warn', title: n === 1 ? 'A batch was abandoned' : `${count(n)} batches were abandoned`,
+      detail: `Their consumers let the lease run out, and nobody has taken them since; one is ${groupTitle(first.consumerGroup)} in ${first.queue}.`,
+      href: href('group', { name: first.consumerGroup, queue: first.queue, only: 'abandoned' }), fix: 'See which partitions',
+    };
   }
 }
 

@@ -13,6 +13,11 @@ export function count(n: number | null | undefined): string {
   return known(n) ? whole.format(n) : unknown;
 }
 
+/** A number of things, in words: "1 message", "2 messages". */
+export function counted(n: number | null | undefined, one: string, many = `${one}s`): string {
+  return `${count(n)} ${n === 1 ? one : many}`;
+}
+
 /** 1234567 as 1.23 M, for places with little room. */
 export function short(n: number | null | undefined): string {
   if (!known(n)) return unknown;

@@ -8,6 +8,8 @@ class Ticker {
   now = $state(Date.now());
   /** Goes up with every refresh. */
   beat = $state(0);
+  /** The last refresh was asked for, or follows a change: answers that others had are not good enough. */
+  asked = false;
   hidden = $state(false);
   private last = Date.now();
   private timer: ReturnType<typeof setInterval> | undefined;
@@ -29,10 +31,16 @@ class Ticker {
     this.now = Date.now();
     const every = preferences.every * 1000;
     // A little slack, or a timer that is a millisecond early would skip a second.
-    if (every > 0 && this.now - this.last >= every - 100) this.refresh();
+    if (every > 0 && this.now - this.last >= every - 100) this.turn(false);
   }
 
+  /** Reads everything anew, past what is shared with other consoles. */
   refresh() {
+    this.turn(true);
+  }
+
+  private turn(asked: boolean) {
+    this.asked = asked;
     this.last = Date.now();
     this.now = this.last;
     this.beat++;
@@ -86,9 +94,10 @@ export class Poll<T> {
           this.stale = this.value !== undefined;
           this.error = undefined;
           void this.load();
-        } else if (beat !== this.beat && (beat - this.beat >= (this.options.beats ?? 1) || this.error)) {
+        } else if (beat !== this.beat && (ticker.asked || beat - this.beat >= (this.options.beats ?? 1) || this.error)) {
           this.beat = beat;
-          void this.load();
+          if (ticker.asked) void this.reload();
+          else void this.load();
         }
       });
     });

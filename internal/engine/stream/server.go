@@ -44,6 +44,8 @@ type Store interface {
 	StreamsCycle(ctx context.Context, c pg.StreamCycle) (pg.StreamCycleResult, error)
 	StreamSeals(ctx context.Context, tenant, query, partition uuid.UUID) (bool, error)
 	StreamState(ctx context.Context, tenant uuid.UUID, request json.RawMessage) (json.RawMessage, error)
+	StreamPartitions(ctx context.Context, tenant uuid.UUID, queries []uuid.UUID, most int) ([]pg.StreamPartitions, error)
+	StreamRows(ctx context.Context, tenant uuid.UUID, wanted []pg.StreamRow) ([]pg.StreamRow, error)
 }
 
 // Gates wake who waits for messages; *ready.Gates is one.

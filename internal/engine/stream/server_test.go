@@ -20,6 +20,9 @@ type store struct {
 	answers []pg.StreamCycleResult
 	errs    []error
 	asked   []pg.StreamCycle
+
+	partitions []pg.StreamPartitions
+	rows       []pg.StreamRow
 }
 
 func (s *store) StreamsCycle(_ context.Context, c pg.StreamCycle) (pg.StreamCycleResult, error) {
@@ -37,6 +40,21 @@ func (s *store) StreamSeals(context.Context, uuid.UUID, uuid.UUID, uuid.UUID) (b
 
 func (s *store) StreamState(context.Context, uuid.UUID, json.RawMessage) (json.RawMessage, error) {
 	return json.RawMessage(`{"success":true,"rows":[]}`), nil
+}
+
+func (s *store) StreamPartitions(context.Context, uuid.UUID, []uuid.UUID, int) ([]pg.StreamPartitions, error) {
+	return s.partitions, nil
+}
+
+func (s *store) StreamRows(_ context.Context, _ uuid.UUID, wanted []pg.StreamRow) (found []pg.StreamRow, err error) {
+	for _, w := range wanted {
+		for _, r := range s.rows {
+			if r.Query == w.Query && r.Partition == w.Partition && r.Key == w.Key {
+				found = append(found, r)
+			}
+		}
+	}
+	return found, nil
 }
 
 type wakes []string
