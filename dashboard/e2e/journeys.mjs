@@ -266,8 +266,8 @@ export async function journeys(browser) {
   await check('streams show how far they are, and what is not known', async () => {
     await console_.go('/streams');
     const known = page.locator('tbody tr', { hasText: 'readings-per-minute' });
-    await known.getByText(/^(1[5-9]|2\d) min behind$/).waitFor();
-    await known.getByText(/the newest \d+ min|the newest \d+ s/).waitFor();
+    await known.getByText(/^(1[5-9]|2\d) min( \d+ s)? behind$/).waitFor();
+    await known.getByText(/the newest \d+ (min|s)/).waitFor();
     equal((await known.locator('td').nth(4).textContent()).trim(), '2', 'late records');
     const unknown = page.locator('tbody tr', { hasText: 'orders-per-minute' });
     for (const column of [3, 4]) equal((await unknown.locator('td').nth(column).innerText()).trim().replace(/\s+/g, ' '), '– unknown');

@@ -48,7 +48,7 @@ func TestProgress(t *testing.T) {
 	}
 	ask := func(cfg Config) map[uuid.UUID]Progress {
 		t.Helper()
-		found, err := New(cfg, db, nil, nil).Progress(t.Context(), pg.DefaultTenant, ids[:4])
+		found, err := New(cfg, db, nil, nil, nil).Progress(t.Context(), pg.DefaultTenant, ids[:4])
 		require.NoError(t, err)
 		require.Len(t, found, 4)
 		return found
@@ -63,7 +63,7 @@ func TestProgress(t *testing.T) {
 
 	db.rows = []pg.StreamRow{control(plain, a, `{"watermark":9e18}`), control(plain, b, `{"watermark":-5,"late":1}`)}
 	require.Equal(t, Progress{Late: new(int64(1))}, ask(Config{})[plain], "no time that anybody means")
-	none, err := New(Config{}, db, nil, nil).Progress(t.Context(), pg.DefaultTenant, nil)
+	none, err := New(Config{}, db, nil, nil, nil).Progress(t.Context(), pg.DefaultTenant, nil)
 	require.NoError(t, err)
 	require.Empty(t, none)
 }
