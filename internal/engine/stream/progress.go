@@ -83,7 +83,7 @@ func (s *Server) plain(r *pg.StreamRow) (json.RawMessage, error) {
 	if s.cfg.Ring == nil {
 		return nil, fmt.Errorf("%w: no key", ErrUndecryptable)
 	}
-	inside, err := open(s.cfg.Ring, scope(r.Query, r.Partition), r.Key, *r.Sealed)
+	inside, err := open(s.cfg.Ring, r.Query, r.Partition, r.Key, *r.Sealed)
 	return inside.Value, err
 }
 
