@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"queenmq/internal/api"
@@ -124,44 +125,47 @@ func (f *httpFront) close() {
 	_ = f.general.Close()
 }
 
-// requests counts those that are being handled. http.Server waits for connections, and gives up on those it closes; what they began is
+// requests counts those that are being handled. The servers wait for connections, and give up on those they close; what they began is
 // still to be ended.
 type requests struct {
-	mu      sync.Mutex
-	n       int
-	waiters []chan struct{}
+	n atomic.Int64
+
+	mu sync.Mutex
+	// waiting is closed by the request that was the last one, nil while nobody waits.
+	waiting chan struct{}
 }
 
 func (r *requests) count(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		r.add(1)
-		defer r.add(-1)
+		r.n.Add(1)
+		defer r.done()
 		next.ServeHTTP(w, request)
 	})
 }
 
-func (r *requests) add(n int) {
+func (r *requests) done() {
+	if r.n.Add(-1) > 0 {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.n += n
-	if r.n == 0 {
-		for _, done := range r.waiters {
-			close(done)
-		}
-		r.waiters = nil
+	if r.waiting != nil {
+		close(r.waiting)
+		r.waiting = nil
 	}
 }
 
 // wait returns true when none is left, or false when ctx ends earlier.
 func (r *requests) wait(ctx context.Context) bool {
 	r.mu.Lock()
-	if r.n == 0 {
-		r.mu.Unlock()
+	if r.waiting == nil {
+		r.waiting = make(chan struct{})
+	}
+	done := r.waiting
+	r.mu.Unlock()
+	if r.n.Load() == 0 { // the last one was done before it could see the channel
 		return true
 	}
-	done := make(chan struct{})
-	r.waiters = append(r.waiters, done)
-	r.mu.Unlock()
 	select {
 	case <-done:
 		return true

@@ -72,7 +72,8 @@ func (s *Server) foreignPage(r *http.Request, access access) bool {
 	if access == accessPublic || access == accessReadOnly {
 		return false
 	}
-	if origin := r.Header.Get("Origin"); origin != "" && s.admitsOrigin(origin) {
+	origin := r.Header.Get("Origin")
+	if origin == "" && r.Header.Get("Sec-Fetch-Site") == "" || origin != "" && s.admitsOrigin(origin) {
 		return false
 	}
 	asked := *r

@@ -101,10 +101,6 @@ func (c *conn) parse() (*exchange, verdict) {
 	if string(text[targetEnd:at]) != protocol {
 		return nil, foreign
 	}
-	path, _, _ := bytes.Cut(text[target:targetEnd], []byte("?"))
-	if !c.server.cfg.Takes(method, string(path)) {
-		return nil, foreign
-	}
 	var fields [maxFields]field
 	for n := 0; ; n++ {
 		rest := text[at:]
@@ -150,9 +146,13 @@ func (f *field) read(line []byte, at int) bool {
 
 // exchangeOf makes the request that a header describes, and takes the header out of what has come.
 func (c *conn) exchangeOf(method string, head []byte, target, targetEnd int, fields []field) (*exchange, verdict) {
+	text := string(head) // the strings of the request are parts of it
+	path, _, _ := strings.Cut(text[target:targetEnd], "?")
+	if !c.server.cfg.Takes(method, path) {
+		return nil, foreign
+	}
 	x := exchanges.Get().(*exchange) //nolint:forcetypeassert // the pool holds nothing else
 	x.conn = c
-	text := string(head) // the strings of the request are parts of it
 	request := &x.request
 	request.Method, request.RequestURI = method, text[target:targetEnd]
 	if !x.setURL() || !x.setHeader(text, fields) {
