@@ -13,7 +13,8 @@ import (
 
 // Config says what a [Server] serves and how long it waits.
 type Config struct {
-	// Handler answers the requests that are served here. It must not keep the request or its body when it returns.
+	// Handler answers the requests that are served here. It must not keep the request or its body when it returns. RemoteAddr is empty, and
+	// the context holds no values.
 	Handler http.Handler
 	// Takes reports whether requests with a method (GET or POST) and an escaped path are served here. Routes whose answers are short or whole
 	// are of this kind: an answer without a Content-Length is held back until the handler returns.
