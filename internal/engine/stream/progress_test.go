@@ -28,7 +28,7 @@ func TestProgress(t *testing.T) {
 	ring, err := secret.NewRing(strings.Repeat("ab", 32), "")
 	require.NoError(t, err)
 	encrypted := func(query, partition uuid.UUID, key, value string) pg.StreamRow {
-		text, err := json.Marshal(row{key, json.RawMessage(value)})
+		text, err := json.Marshal(row{query, partition, key, json.RawMessage(value)})
 		require.NoError(t, err)
 		r := pg.StreamRow{Query: query, Partition: partition, Key: ring.Names(scope(query, partition), controlKey)[0], Value: json.RawMessage(`{}`)}
 		r.Sealed = new(string(ring.Seal(text)))
