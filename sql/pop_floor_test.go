@@ -10,7 +10,7 @@ import (
 	"queenmq/internal/testdb"
 )
 
-const raiseFloor = `SELECT queen.log_pop_raise_floor_v1('q', 'g')`
+const raiseFloor = `SELECT r_floor FROM queen.log_pop_raise_floor_v1('q', 'g')`
 
 // pendingByWalk is what the full walk lists, in pages of one.
 func pendingByWalk(t *testing.T, l popLog) (names []string) {
@@ -60,7 +60,7 @@ func TestFloorHidesNothingThatIsPending(t *testing.T) {
 	require.True(t, scalar[bool](t, l, `SELECT queen.log_has_pending_v1('q', 'g')`))
 	l.exec(t, `SELECT queen.log_seek_partition_v1('g', 'q', 'p11', FALSE, '2001-01-01')`)
 	require.ElementsMatch(t, []string{"p11", "p20"}, pendingByWalk(t, l), "a seek takes the floor away")
-	require.Nil(t, scalar[*time.Time](t, l, `SELECT queen.log_pop_raise_floor_v1('unknown', 'g')`))
+	require.Nil(t, scalar[*time.Time](t, l, `SELECT r_floor FROM queen.log_pop_raise_floor_v1('unknown', 'g')`))
 }
 
 // settle makes now a time before which no transaction that is under way had begun to write.

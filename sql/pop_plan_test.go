@@ -183,7 +183,7 @@ func TestPopPlans(t *testing.T) {
 			`SELECT r_id FROM queen.log_hotlist_reseed_v1('q', 'g', $1, 10000)`,
 			[]any{uuid.Nil},
 		},
-		{"FloorRaisedAgain", 4000, []string{"idx_log_partitions_queue_write"}, `SELECT queen.log_pop_raise_floor_v1('q', 'g')`, nil},
+		{"FloorRaisedAgain", 4000, []string{"idx_log_partitions_queue_write"}, raiseFloor, nil},
 		{
 			"ReseedOfTheWindow", 4000,
 			[]string{"idx_log_partitions_queue_write"},

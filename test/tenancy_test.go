@@ -36,7 +36,7 @@ var functionsWithoutTenant = map[string]string{
 	"log_retention_boundary_v1": everybody, "log_retention_boundary_windowed_v1": everybody, "log_retention_step_v1": everybody,
 	"log_txns_purge_step_v1": everybody, "log_partition_dead_v1": everybody,
 	"log_partition_cleanup_step_v1": everybody, "log_retention_due_v1": everybody, "log_retention_repair_step_v1": everybody,
-	"log_dlq_purge_step_v1": everybody, "log_refresh_retained_bytes_v1": everybody, "log_refresh_all_stats_v1": everybody,
+	"log_dlq_purge_step_v1": everybody, "log_refresh_retained_bytes_v1": everybody, "log_stats_step_v1": everybody, "log_stats_store_v1": everybody,
 	"cleanup_worker_metrics_v1": everybody, "aggregate_label_stats_v1": everybody, "aggregate_system_stats_v2": cluster,
 	"update_worker_metrics_summary_trigger": cluster, "get_worker_throughput_v1": cluster, "get_worker_health_v1": cluster, "get_system_totals_v1": cluster, "log_settled_at_v1": cluster,
 	"log_streams_state_v1": internal, "log_streams_expect_v1": internal, "log_streams_ack_v1": internal, "log_oldest_pending_at_v1": internal, "log_segment_since_v1": internal,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const (
@@ -60,13 +61,18 @@ func (db *DB) HasPending(ctx context.Context, tenant uuid.UUID, queue, group str
 	return pending, err
 }
 
-// RaiseScanFloor lets later looks for pending messages of the group pass over partitions that are known to have none. It reads what HasPending
-// would read without a floor, once; the first call for a group does nothing but prepare that.
-func (db *DB) RaiseScanFloor(ctx context.Context, tenant uuid.UUID, queue, group string) error {
-	return db.run(ctx, "note drained partitions", repeatConflicts, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `SELECT queen.log_pop_raise_floor_v1($1::text, $2::text, $3::uuid)`, queue, group, uuidArgument(tenant))
+// RaiseScanFloor lets later looks for pending messages of the group pass over partitions that are known to have none. A call looks at a bounded
+// number of them, those that were not written to for the longest time first. before is what the call just before returned, else the zero time.
+// floor is how far it came, on the database's clock, the zero time after the first call for a group, which only prepares; more says that
+// another call may come further.
+func (db *DB) RaiseScanFloor(ctx context.Context, tenant uuid.UUID, queue, group string, before time.Time) (floor time.Time, more bool, err error) {
+	err = db.run(ctx, "note drained partitions", repeatConflicts, func(ctx context.Context, conn *pgx.Conn) error {
+		var raised pgtype.Timestamptz
+		err := conn.QueryRow(ctx, `SELECT r_floor, r_more FROM queen.log_pop_raise_floor_v1($1::text, $2::text, $3::uuid, $4::timestamptz)`, queue, group, uuidArgument(tenant), pgtype.Timestamptz{Time: before, Valid: !before.IsZero()}).Scan(&raised, &more)
+		floor = raised.Time
 		return err
 	})
+	return floor, more, err
 }
 
 // pop runs one pop statement. A pop that acknowledges at once and wants to be asked first is committed only after r.Accept has

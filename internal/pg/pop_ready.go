@@ -18,9 +18,7 @@ WHERE q.tenant_id = $1::uuid AND q.name = $2::text AND m.tenant_id = q.tenant_id
   AND m.partition_name = '' AND m.namespace = '' AND m.task = '')`
 	// candidatePoison is "took" for a message that is to be filed.
 	candidatePoison = "poison"
-	pendingFull     = `SELECT r_id, r_name FROM queen.log_hotlist_reseed_v1($1::text, $2::text, $3::uuid, $4::int, $5::uuid)`
-	pendingRecent   = `SELECT r_id, r_name FROM queen.log_hotlist_reseed_window_v1($1::text, $2::text, $3::uuid, $4::int, $5::uuid,
-clock_timestamp() - make_interval(secs => $6::float8))`
+	pendingPage     = `SELECT r_at, r_id, r_name FROM queen.log_hotlist_page_v1($1::text, $2::text, $3::uuid, $4::float8, $5::timestamptz, $6::uuid, $7::int)`
 )
 
 // PopReady claims messages of the partitions r.Candidates, which the caller believes to have some, in that order. It says about each that
@@ -123,39 +121,51 @@ func (db *DB) GroupRegistered(ctx context.Context, tenant uuid.UUID, queue, grou
 type PendingPage struct {
 	Tenant       uuid.UUID
 	Queue, Group string
-	// After is the id of the last partition of the page before, the nil UUID at the beginning.
-	After uuid.UUID
-	// Limit is the most partitions of the page.
+	// After is where the page before ended, the zero value at the beginning.
+	After PendingCursor
+	// Limit is how many partitions are looked at.
 	Limit int
-	// Window leaves out partitions that were last written to longer ago; 0 looks at all.
+	// Window leaves out partitions that were last written to longer ago; 0 looks at all. It counts for the first page; the others go on from
+	// there.
 	Window time.Duration
 }
 
-// Pending returns names of partitions that probably have messages for the group, ascending by id, and the id of the last one. Leased
-// ones count. Fewer than the limit means that there are no more.
-func (db *DB) Pending(ctx context.Context, page PendingPage) (names []string, last uuid.UUID, err error) {
-	query, args := pendingFull, []any{page.Queue, page.Group, uuidArgument(page.After), clampInt32(page.Limit), uuidArgument(page.Tenant)}
-	if page.Window > 0 {
-		query, args = pendingRecent, append(args, page.Window.Seconds())
-	}
+// A PendingCursor is a place in a walk over the partitions of a queue, which goes by the time of their last write.
+type PendingCursor struct {
+	// At is a time of the database with all its digits.
+	At time.Time
+	ID uuid.UUID
+}
+
+// Pending looks at one page of partitions and returns the names of those that probably have messages for the group, leased ones included.
+// next is where the next page begins, the zero value when this was the last one.
+func (db *DB) Pending(ctx context.Context, page PendingPage) (names []string, next PendingCursor, err error) {
+	window := pgtype.Float8{Float64: page.Window.Seconds(), Valid: page.Window > 0}
+	after := pgtype.Timestamptz{Time: page.After.At, Valid: !page.After.At.IsZero()}
+	args := []any{page.Queue, page.Group, uuidArgument(page.Tenant), window, after, uuidArgument(page.After.ID), clampInt32(page.Limit)}
 	err = db.run(ctx, "list pending partitions", repeatConflicts, func(ctx context.Context, conn *pgx.Conn) error {
-		names, last = nil, page.After
-		rows, err := conn.Query(ctx, query, args...)
+		names, next = nil, PendingCursor{}
+		rows, err := conn.Query(ctx, pendingPage, args...)
 		if err != nil {
 			return err
 		}
+		var at pgtype.Timestamptz
 		var id pgtype.UUID
-		var name string
-		_, err = pgx.ForEachRow(rows, []any{&id, &name}, func() error {
-			names, last = append(names, name), id.Bytes
+		var name pgtype.Text
+		_, err = pgx.ForEachRow(rows, []any{&at, &id, &name}, func() error {
+			if name.Valid {
+				names = append(names, name.String)
+			} else {
+				next = PendingCursor{At: at.Time, ID: id.Bytes}
+			}
 			return nil
 		})
 		return err
 	})
 	if err != nil {
-		return nil, uuid.Nil, err
+		return nil, PendingCursor{}, err
 	}
-	return names, last, nil
+	return names, next, nil
 }
 
 // A HotListRepair says that a seek or a delete gave groups work that no push announces.

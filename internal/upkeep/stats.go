@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// mostStatsTime is the longest that a refresh of the statistics may take.
+	// mostStatsTime is the longest that one statement of a refresh of the statistics may take.
 	mostStatsTime = time.Minute
 	// statsShare is the part of the time that a refresh may take up: a cell with very many partitions is refreshed less often.
 	statsShare = 10

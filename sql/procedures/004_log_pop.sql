@@ -573,14 +573,23 @@ END $$;
 -- walks and scans need not look at them again. The floor is the last write of the pending partition that was not written to for the longest
 -- time, or log_settled_at_v1. What makes a partition pending besides a push - a seek, a deleted group - deletes the row of the floor in its transaction; the row
 -- is locked before anything is read, so that such a transaction is either seen here or deletes what is written here. That needs a row that
--- was there before: the first call only makes it.
--- Returns the floor, NULL while there is none.
+-- was there before: the first call only makes it. A call looks at 20,000 partitions at most, those that were not written to for the longest
+-- time first.
+--   p_before  what the call just before returned, to go on from there: when it is still the floor, what lies below is known. No transaction
+--             that was under way then had written below it
+-- Returns r_floor, NULL while there is none, and r_more: another call would come further.
 -- Locks: the consumer_watermarks row. Called by: pg.RaiseScanFloor. Plan test: TestPopPlans.
-CREATE OR REPLACE FUNCTION queen.log_pop_raise_floor_v1(p_queue TEXT, p_group TEXT, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
-RETURNS TIMESTAMPTZ
+DROP FUNCTION IF EXISTS queen.log_pop_raise_floor_v1(TEXT, TEXT, UUID);  -- it returned the floor alone
+CREATE OR REPLACE FUNCTION queen.log_pop_raise_floor_v1(
+    p_queue TEXT, p_group TEXT, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001', p_before TIMESTAMPTZ DEFAULT NULL,
+    OUT r_floor TIMESTAMPTZ, OUT r_more BOOLEAN)
+RETURNS RECORD
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_custom_plan
 SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
 AS $$
 DECLARE
     v_now    TIMESTAMPTZ;
@@ -598,24 +607,32 @@ BEGIN
         INSERT INTO queen.consumer_watermarks (queue_id, consumer_group, updated_at)
         SELECT q.id, p_group, clock_timestamp() FROM queen.queues q WHERE q.id = v_queue
         ON CONFLICT DO NOTHING;
-        RETURN NULL;
+        r_more := v_queue IS NOT NULL;
+        RETURN;
     END IF;
-    SELECT min(p.last_write_at) INTO v_oldest
-      FROM queen.log_partitions p
-      LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p_group
-     WHERE p.queue_id = v_queue AND p.last_write_at >= COALESCE(v_floor, '-infinity') - interval '2 minutes'
-       AND p.last_offset > COALESCE(c.committed, -1);
-    v_floor := GREATEST(v_floor, LEAST(v_oldest, v_now));
-    UPDATE queen.consumer_watermarks w SET last_empty_scan_at = v_floor
+    -- The first pending one in the order of the last write, else the last one looked at, else, when that was all, v_now.
+    WITH page AS MATERIALIZED (
+        SELECT p.id, p.last_write_at, p.last_offset
+          FROM queen.log_partitions p
+         WHERE p.queue_id = v_queue AND p.last_write_at >= CASE WHEN v_floor = p_before THEN v_floor ELSE COALESCE(v_floor, '-infinity') - interval '2 minutes' END
+         ORDER BY p.last_write_at
+         LIMIT 20000)
+    SELECT COALESCE(min(g.last_write_at) FILTER (WHERE g.last_offset > COALESCE(c.committed, -1)),
+                    CASE WHEN count(*) >= 20000 THEN max(g.last_write_at) END),
+           count(*) >= 20000 AND NOT bool_or(g.last_offset > COALESCE(c.committed, -1))
+      INTO v_oldest, r_more
+      FROM page g
+      LEFT JOIN queen.log_consumers c ON c.partition_id = g.id AND c.consumer_group = p_group;
+    r_floor := GREATEST(v_floor, LEAST(v_oldest, v_now));
+    UPDATE queen.consumer_watermarks w SET last_empty_scan_at = r_floor
      WHERE w.queue_id = v_queue AND w.consumer_group = p_group;
-    RETURN v_floor;
 END $$;
 
 -- log_hotlist_reseed_v1: one page of the partitions that probably have messages for the group, leased ones included.
 --   p_after_id  the last id of the page before, the nil UUID for the first page
 --   p_limit     most rows; NULL and values below 1 act as 1
 -- Returns id and name, ascending by id. What lies below the floor of the group is not looked at: then its cost follows what was written
--- since, unless that is more than two pages. Reads only. Called by: the hot list's full walk. Plan test: TestPopPlans.
+-- since, unless that is more than two pages. Reads only. Called by: brokers that do not know log_hotlist_page_v1. Plan test: TestPopPlans.
 CREATE OR REPLACE FUNCTION queen.log_hotlist_reseed_v1(
     p_queue TEXT, p_group TEXT, p_after_id UUID, p_limit INTEGER, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
 RETURNS TABLE (r_id UUID, r_name TEXT)
@@ -654,7 +671,7 @@ END $$;
 
 -- log_hotlist_reseed_window_v1: log_hotlist_reseed_v1 over partitions written to since p_cutoff, through the (queue_id, last_write_at)
 -- index: its cost follows what was written lately, not the number of partitions. Sound only while a push is what made a partition
--- pending; after a seek or a group delete the full walk is needed. Called by: the hot list's reseed. Plan test: TestPopPlans.
+-- pending; after a seek or a group delete the full walk is needed. Called by: as log_hotlist_reseed_v1. Plan test: TestPopPlans.
 CREATE OR REPLACE FUNCTION queen.log_hotlist_reseed_window_v1(
     p_queue TEXT, p_group TEXT, p_after_id UUID, p_limit INTEGER, p_tenant UUID, p_cutoff TIMESTAMPTZ)
 RETURNS TABLE (r_id UUID, r_name TEXT)
@@ -691,6 +708,6 @@ GRANT EXECUTE ON FUNCTION queen.log_pop_wildcard_bin_v1(TEXT, TEXT, INTEGER, INT
 GRANT EXECUTE ON FUNCTION queen.log_pop_discover_wire_v1(TEXT, TEXT, TEXT, INTEGER, INTEGER, TEXT, BOOLEAN, INTEGER, TEXT, TEXT, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_has_pending_v1(TEXT, TEXT, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_settled_at_v1() TO PUBLIC;
-GRANT EXECUTE ON FUNCTION queen.log_pop_raise_floor_v1(TEXT, TEXT, UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_pop_raise_floor_v1(TEXT, TEXT, UUID, TIMESTAMPTZ) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_hotlist_reseed_v1(TEXT, TEXT, UUID, INTEGER, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_hotlist_reseed_window_v1(TEXT, TEXT, UUID, INTEGER, UUID, TIMESTAMPTZ) TO PUBLIC;

@@ -96,24 +96,31 @@ AS $$
       FROM queen.queues q WHERE q.id = p_queue_id
 $$;
 
--- log_refresh_all_stats_v1: recompute the queue rows of queen.stats, then the roll-ups by namespace, task and system.
--- A rate is the difference to the totals of the refresh before the last one over the time since then, never below 0; 0 while
--- there is no such refresh or it is less than 3 seconds ago. Values that do not fit their column are clamped, so that one huge
--- queue cannot stop all statistics. retained_bytes and newest_message_at are not touched: they cost a read of every segment.
--- Returns {"engine":"segments","queuesUpdated","segPartitions","namespaces":{"namespacesUpdated"},"tasks":{"tasksUpdated"},"system":
--- {"systemUpdated"},"refreshedAt":ISO-ms}.
--- Locks: stats rows ascending by (type, key). One refresher at a time (advisory lock 737002, taken by the caller).
--- Called by: pg.RefreshStats.
-CREATE OR REPLACE FUNCTION queen.log_refresh_all_stats_v1()
-RETURNS JSONB
-LANGUAGE plpgsql VOLATILE
+-- log_stats_step_v1: the figures of the next p_limit partitions behind p_after, of all queues, ascending by id.
+--   p_after  the last id of the step before, the nil UUID at the beginning
+-- Returns one row per queue that has some of them:
+--   r_partitions, r_total retained messages, r_pending not consumed by the slowest group that counts (named groups when there are any),
+--   r_processing leased by groups that count, at most what is pending; r_dead dead letters; r_oldest stored time of the oldest pending
+--   message; r_lagging partitions with something pending, r_most the most pending in one of them
+--   r_next   where the next step begins, NULL when this was the last one; the same in every row
+-- No row: there are no more partitions. A step bounds what one statement reads, so that the figures of a million partitions come in many
+-- short statements. A partition created behind p_after meanwhile is counted by the next pass.
+-- Reads only. Called by: pg.RefreshStats, log_refresh_all_stats_v1. Plan test: TestPlanStatisticsStepIsBounded.
+CREATE OR REPLACE FUNCTION queen.log_stats_step_v1(p_after UUID, p_limit INTEGER)
+RETURNS TABLE (r_queue UUID, r_partitions BIGINT, r_total BIGINT, r_pending BIGINT, r_processing BIGINT, r_dead BIGINT, r_oldest TIMESTAMPTZ,
+               r_lagging BIGINT, r_most BIGINT, r_next UUID)
+LANGUAGE plpgsql STABLE
 SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET max_parallel_workers_per_gather = 0
 AS $$
 DECLARE
-    v_now        TIMESTAMPTZ := clock_timestamp();
-    v_queues     BIGINT;
-    v_partitions BIGINT;
+    v_now  TIMESTAMPTZ := clock_timestamp();
+    v_last UUID;
 BEGIN
+    SELECT p.id INTO v_last FROM queen.log_partitions p WHERE p.id > p_after ORDER BY p.id OFFSET GREATEST(p_limit, 1) - 1 LIMIT 1;
+    RETURN QUERY
     WITH cursors AS (
         SELECT c.partition_id,
                COALESCE(min(c.committed) FILTER (WHERE c.consumer_group <> '__QUEUE_MODE__'), min(c.committed)) AS worst,
@@ -124,34 +131,73 @@ BEGIN
                              ELSE sum(GREATEST(c.batch_end - c.committed, 0))
                                   FILTER (WHERE c.worker_id IS NOT NULL AND c.lease_expires_at > v_now) END, 0) AS leased
           FROM queen.log_consumers c
+         WHERE c.partition_id > p_after AND (v_last IS NULL OR c.partition_id <= v_last)
          GROUP BY c.partition_id),
     dead AS (
-        SELECT p.queue_id, count(*) AS n
-          FROM queen.log_dlq d JOIN queen.log_partitions p ON p.id = d.partition_id
-         GROUP BY p.queue_id),
+        SELECT d.partition_id, count(*) AS n
+          FROM queen.log_dlq d
+         WHERE d.partition_id > p_after AND (v_last IS NULL OR d.partition_id <= v_last)
+         GROUP BY d.partition_id),
     parts AS (
         SELECT p.id, p.queue_id, GREATEST(p.last_offset - p.log_start + 1, 0) AS total,
                GREATEST(p.last_offset - GREATEST(COALESCE(c.worst, -1), p.log_start - 1), 0) AS pending,
-               GREATEST(COALESCE(c.worst, -1), p.log_start - 1) AS seen, COALESCE(c.leased, 0) AS leased
+               GREATEST(COALESCE(c.worst, -1), p.log_start - 1) + 1 AS wanted, COALESCE(c.leased, 0) AS leased, COALESCE(d.n, 0) AS dead
           FROM queen.log_partitions p
           LEFT JOIN cursors c ON c.partition_id = p.id
-        OFFSET 0),
-    figures AS (
-        SELECT x.queue_id, count(*) AS partitions, sum(x.total) AS total, sum(x.pending) AS pending,
-               sum(LEAST(x.leased, x.pending)) AS processing,
-               min(CASE WHEN x.pending > 0 THEN queen.log_oldest_pending_at_v1(x.id, x.seen + 1) END) AS oldest,
-               avg(x.pending) FILTER (WHERE x.pending > 0) AS lag_avg, max(x.pending) AS lag_max
-          FROM parts x
-         GROUP BY x.queue_id),
+          LEFT JOIN dead d ON d.partition_id = p.id
+         WHERE p.id > p_after AND (v_last IS NULL OR p.id <= v_last)
+        OFFSET 0)
+    SELECT x.queue_id, count(*), sum(x.total)::BIGINT, sum(x.pending)::BIGINT, sum(LEAST(x.leased, x.pending))::BIGINT, sum(x.dead)::BIGINT,
+           min(o.created_at), count(*) FILTER (WHERE x.pending > 0), max(x.pending), v_last
+      FROM parts x
+      LEFT JOIN LATERAL (
+           -- log_oldest_pending_at_v1, written out: a call for each partition takes three times as long.
+           SELECT COALESCE(
+                  (SELECT h.created_at
+                     FROM (SELECT s.end_offset, s.created_at FROM queen.log_segments s
+                            WHERE s.partition_id = x.id AND s.base_offset <= x.wanted
+                            ORDER BY s.base_offset DESC LIMIT 1) h
+                    WHERE h.end_offset >= x.wanted),
+                  (SELECT s.created_at FROM queen.log_segments s
+                    WHERE s.partition_id = x.id AND s.base_offset > x.wanted
+                    ORDER BY s.base_offset LIMIT 1)) AS created_at
+            WHERE x.pending > 0) o ON TRUE
+     GROUP BY x.queue_id;
+END $$;
+
+-- log_stats_store_v1: write the rows of queen.stats from the rows of all steps of a pass, then the roll-ups by namespace, task and system.
+--   parallel arrays in the meaning of log_stats_step_v1; a queue may come more than once. Queues that are not named have no partitions
+-- A rate is the difference to the totals of the refresh before the last one over the time since then, never below 0; 0 while
+-- there is no such refresh or it is less than 3 seconds ago. Values that do not fit their column are clamped, so that one huge
+-- queue cannot stop all statistics. retained_bytes and newest_message_at are not touched: they cost a read of every segment.
+-- Returns as log_refresh_all_stats_v1. Locks: stats rows ascending by (type, key). One refresher at a time (advisory lock 737002, taken by the
+-- caller). Called by: pg.RefreshStats, log_refresh_all_stats_v1.
+CREATE OR REPLACE FUNCTION queen.log_stats_store_v1(
+    p_queues UUID[], p_partitions BIGINT[], p_totals BIGINT[], p_pending BIGINT[], p_processing BIGINT[], p_dead BIGINT[],
+    p_oldest TIMESTAMPTZ[], p_lagging BIGINT[], p_most BIGINT[])
+RETURNS JSONB
+LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_custom_plan
+AS $$
+DECLARE
+    v_now        TIMESTAMPTZ := clock_timestamp();
+    v_queues     BIGINT;
+    v_partitions BIGINT;
+BEGIN
+    WITH figures AS (
+        SELECT s.queue_id, sum(s.partitions) AS partitions, sum(s.total) AS total, sum(s.pending) AS pending, sum(s.processing) AS processing,
+               sum(s.dead) AS dead, min(s.oldest) AS oldest, sum(s.pending) / NULLIF(sum(s.lagging), 0) AS lag_avg, max(s.most) AS lag_max
+          FROM unnest(p_queues, p_partitions, p_totals, p_pending, p_processing, p_dead, p_oldest, p_lagging, p_most)
+               AS s(queue_id, partitions, total, pending, processing, dead, oldest, lagging, most)
+         GROUP BY s.queue_id),
     fresh AS (
         SELECT q.id, COALESCE(f.partitions, 0) AS partitions, COALESCE(f.total, 0) AS total, COALESCE(f.pending, 0) AS pending,
-               COALESCE(f.processing, 0) AS processing, COALESCE(d.n, 0) AS dead,
-               GREATEST(COALESCE(f.total, 0) - COALESCE(f.pending, 0) - COALESCE(d.n, 0), 0) AS completed, f.oldest,
+               COALESCE(f.processing, 0) AS processing, COALESCE(f.dead, 0) AS dead,
+               GREATEST(COALESCE(f.total, 0) - COALESCE(f.pending, 0) - COALESCE(f.dead, 0), 0) AS completed, f.oldest,
                LEAST(GREATEST(COALESCE(extract(epoch FROM v_now - f.oldest), 0), 0), 2147483647)::INT AS age,
                LEAST(COALESCE(f.lag_avg, 0), 2147483647)::INT AS lag_avg, LEAST(COALESCE(f.lag_max, 0), 2147483647)::INT AS lag_max
           FROM queen.queues q
-          LEFT JOIN figures f ON f.queue_id = q.id
-          LEFT JOIN dead d ON d.queue_id = q.id),
+          LEFT JOIN figures f ON f.queue_id = q.id),
     written AS (
         INSERT INTO queen.stats AS s (stat_type, stat_key, queue_id, child_count, total_messages, pending_messages,
             processing_messages, completed_messages, dead_letter_messages, oldest_pending_at, avg_lag_seconds, max_lag_seconds,
@@ -182,6 +228,19 @@ BEGIN
         'namespaces', queen.aggregate_namespace_stats_v1(), 'tasks', queen.aggregate_task_stats_v1(),
         'system', queen.aggregate_system_stats_v2(), 'refreshedAt', queen.iso_ms_v1(v_now));
 END $$;
+
+-- log_refresh_all_stats_v1: recompute the rows of queen.stats in one statement.
+-- Returns {"engine":"segments","queuesUpdated","segPartitions","namespaces":{"namespacesUpdated"},"tasks":{"tasksUpdated"},"system":
+-- {"systemUpdated"},"refreshedAt":ISO-ms}.
+-- Locks: as log_stats_store_v1. Called by: brokers that do not know log_stats_step_v1, and people.
+CREATE OR REPLACE FUNCTION queen.log_refresh_all_stats_v1()
+RETURNS JSONB
+LANGUAGE sql VOLATILE
+AS $$
+    SELECT queen.log_stats_store_v1(array_agg(s.r_queue), array_agg(s.r_partitions), array_agg(s.r_total), array_agg(s.r_pending),
+                                    array_agg(s.r_processing), array_agg(s.r_dead), array_agg(s.r_oldest), array_agg(s.r_lagging), array_agg(s.r_most))
+      FROM queen.log_stats_step_v1('00000000-0000-0000-0000-000000000000', 2147483647) s
+$$;
 
 -- log_queue_detail_v1: a queue with its totals and a page of its partitions, live.
 --   p_filters  {"limit"? = 1000 partitions, at most 1000,"after"?: "next" of the page before}
@@ -388,6 +447,8 @@ GRANT EXECUTE ON FUNCTION queen.log_partition_figures_v1(UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_queue_totals_v1(UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_newest_at_v1(UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.queue_options_v1(UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_stats_step_v1(UUID, INTEGER) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_stats_store_v1(UUID[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], TIMESTAMPTZ[], BIGINT[], BIGINT[]) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_refresh_all_stats_v1() TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_queue_detail_v1(TEXT, JSONB, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_queue_summary_v1(TEXT, JSONB, UUID) TO PUBLIC;

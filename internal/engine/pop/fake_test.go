@@ -130,17 +130,19 @@ func (f *fakeStore) GroupRegistered(context.Context, uuid.UUID, string, string) 
 }
 
 // Pending answers one page after the other from pages.
-func (f *fakeStore) Pending(_ context.Context, page pg.PendingPage) ([]string, uuid.UUID, error) {
+func (f *fakeStore) Pending(_ context.Context, page pg.PendingPage) ([]string, pg.PendingCursor, error) {
 	defer f.enter("walk")()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.walked = append(f.walked, page)
 	if f.failWalk != nil || len(f.pages) == 0 {
-		return nil, page.After, f.failWalk
+		return nil, pg.PendingCursor{}, f.failWalk
 	}
-	names := f.pages[0]
-	f.pages = f.pages[1:]
-	return names, uuid.New(), nil
+	names, next := f.pages[0], pg.PendingCursor{}
+	if f.pages = f.pages[1:]; len(f.pages) > 0 {
+		next = pg.PendingCursor{At: time.Now(), ID: uuid.New()}
+	}
+	return names, next, nil
 }
 
 func (f *fakeStore) HotListRepairs(context.Context) ([]pg.HotListRepair, error) {
@@ -150,11 +152,11 @@ func (f *fakeStore) HotListRepairs(context.Context) ([]pg.HotListRepair, error) 
 	return f.repairs, f.failRead
 }
 
-func (f *fakeStore) RaiseScanFloor(context.Context, uuid.UUID, string, string) error {
+func (f *fakeStore) RaiseScanFloor(context.Context, uuid.UUID, string, string, time.Time) (time.Time, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.raised++
-	return nil
+	return time.Time{}, false, nil
 }
 
 func (f *fakeStore) HasPending(context.Context, uuid.UUID, string, string) (bool, error) {

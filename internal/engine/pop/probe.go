@@ -17,6 +17,8 @@ const (
 	// floorInterval is how often a group that is found to have nothing pending notes it, so that the next looks are about what was
 	// written since.
 	floorInterval = time.Minute
+	// probeFloorSteps is how many statements of one look raise the floor at most; what is left is for the next time.
+	probeFloorSteps = 4
 )
 
 // A probe is the newest answer to "may this group have something pending on this queue?". All long polls of a group share it:
@@ -60,14 +62,23 @@ func (s *Server) mayHavePending(ctx context.Context, r *pg.PopRequest, since tim
 	shared.started, shared.pending = started, pending
 	if !pending && started.Sub(shared.raised) >= floorInterval {
 		shared.raised = started
-		s.raiseFloor(ctx, key)
+		s.raiseFloor(ctx, key, probeFloorSteps)
 	}
 	return pending, nil
 }
 
-// raiseFloor lets later looks pass over what is known to be drained. Without it they take longer, and nothing else changes.
-func (s *Server) raiseFloor(ctx context.Context, key groupKey) {
-	err := s.read(ctx, func(ctx context.Context) error { return s.db.RaiseScanFloor(ctx, key.tenant, key.queue, key.group) })
+// raiseFloor lets later looks pass over what is known to be drained, in at most so many statements. Without it they take longer, and nothing else changes.
+func (s *Server) raiseFloor(ctx context.Context, key groupKey, steps int) {
+	var floor, before time.Time
+	var err error
+	for n, more := 0, true; more && err == nil && n < steps; n++ {
+		err = s.read(ctx, func(ctx context.Context) (err error) {
+			floor, more, err = s.db.RaiseScanFloor(ctx, key.tenant, key.queue, key.group, before)
+			return err
+		})
+		more = more && (floor.IsZero() || floor.After(before))
+		before = floor
+	}
 	if err != nil && ctx.Err() == nil {
 		s.log.DebugContext(ctx, "drained partitions could not be noted", slog.String("queue", key.queue), slog.String("group", key.group), slog.Any("error", err))
 	}

@@ -108,9 +108,9 @@ func (s *Server) lookReady(ctx context.Context, l *look, deadline time.Time) (*R
 	}
 	ring.SetDeferral(deferral)
 	l.SkipWindow = deferral.Window > 0 // the ring holds messages back for the window from when it hears of them
-	walked := ring.IsCold()
-	if walked {
-		if err := s.walk(ctx, ring, 1); err != nil {
+	walked := false
+	if ring.IsCold() {
+		if walked, err = s.walk(ctx, ring, 1); err != nil {
 			return nil, ring, err
 		}
 	}
@@ -119,11 +119,10 @@ func (s *Server) lookReady(ctx context.Context, l *look, deadline time.Time) (*R
 			if walked || !ring.NeedsWalk() {
 				break
 			}
-			walked = true
-			if err := s.walk(ctx, ring, 1); err != nil {
+			if walked, err = s.walk(ctx, ring, 1); err != nil {
 				return nil, ring, err
 			}
-			continue
+			continue // a page may have had nothing, and then the next one is looked at
 		}
 		if round == 0 {
 			s.fill(ctx, ring, l.Budget, time.Duration(settings.MinPopWait)*time.Millisecond, deadline)

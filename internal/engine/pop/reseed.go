@@ -6,14 +6,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
 	"queenmq/internal/engine/ready"
 	"queenmq/internal/pg"
 )
 
 const (
-	// walkPage is how many pending partitions one statement of a reseed lists, walkPages how many such statements one background
+	// walkPage is how many partitions one statement of a reseed looks at, some 30 ms, walkPages how many such statements one background
 	// walk makes.
 	walkPage, walkPages = 10_000, 200
 	// walkTick is the longest time between two looks at which rings are due, walkers how many are walked at a time.
@@ -47,7 +45,7 @@ func (s *Server) WalkDue(ctx context.Context) {
 	for range min(walkers, len(rings)) {
 		walking.Go(func() {
 			for ring := range due {
-				if err := s.walk(ctx, ring, walkPages); err != nil && ctx.Err() == nil {
+				if _, err := s.walk(ctx, ring, walkPages); err != nil && ctx.Err() == nil {
 					s.log.WarnContext(ctx, "pending partitions could not be listed; messages of other brokers may be late",
 						slog.String("queue", ring.Queue()), slog.String("group", ring.Group()), slog.Any("error", err))
 				}
@@ -61,49 +59,51 @@ func (s *Server) WalkDue(ctx context.Context) {
 	walking.Wait()
 }
 
-// walk reseeds a ring, or continues to, over at most so many pages. When a walk is under way it waits for its step instead.
-func (s *Server) walk(ctx context.Context, ring *ready.Ring, pages int) error {
+// walk reseeds a ring, or continues to, over at most so many pages, and tells whether that completed it. When a walk is under way it waits for
+// its step instead.
+func (s *Server) walk(ctx context.Context, ring *ready.Ring, pages int) (complete bool, err error) {
 	walk, busy := ring.BeginWalk()
 	if walk == nil {
 		select {
 		case <-busy:
-			return nil
+			return false, nil
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return false, context.Cause(ctx)
 		}
 	}
-	complete, failed := false, true
+	failed := true
 	defer func() {
 		walk.End(complete, failed)
 		if complete && walk.Window == 0 {
-			s.raiseFloor(ctx, groupKey{ring.Tenant(), ring.Queue(), ring.Group()})
+			s.raiseFloor(ctx, groupKey{ring.Tenant(), ring.Queue(), ring.Group()}, pages)
 		}
 	}()
 	for range pages {
-		names, last, err := s.pending(ctx, ring, walk)
+		names, next, err := s.pending(ctx, ring, walk)
 		if err != nil {
-			return err
+			return false, err
 		}
-		walk.Page(names, last)
-		if len(names) < walkPage {
+		walk.Page(names, next.At, next.ID)
+		if next.At.IsZero() {
 			complete = true
 			break
 		}
 	}
 	failed = false
-	return nil
+	return complete, nil
 }
 
 // pending reads one page, as one of few reads at a time.
-func (s *Server) pending(ctx context.Context, ring *ready.Ring, walk *ready.Walk) (names []string, last uuid.UUID, err error) {
+func (s *Server) pending(ctx context.Context, ring *ready.Ring, walk *ready.Walk) (names []string, next pg.PendingCursor, err error) {
 	select {
 	case s.reads <- struct{}{}:
 		defer func() { <-s.reads }()
 	case <-ctx.Done():
-		return nil, last, context.Cause(ctx)
+		return nil, next, context.Cause(ctx)
 	}
 	return s.db.Pending(ctx, pg.PendingPage{
-		Tenant: ring.Tenant(), Queue: ring.Queue(), Group: ring.Group(), After: walk.After, Limit: walkPage, Window: walk.Window,
+		Tenant: ring.Tenant(), Queue: ring.Queue(), Group: ring.Group(), After: pg.PendingCursor{At: walk.AfterAt, ID: walk.After}, Limit: walkPage,
+		Window: walk.Window,
 	})
 }
 

@@ -2,6 +2,7 @@ package pop
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -16,9 +17,9 @@ type Store interface {
 	PopList(ctx context.Context, r pg.PopRequest) (pg.Claim, error)
 	PopReady(ctx context.Context, r pg.PopRequest) (pg.Claim, error)
 	GroupRegistered(ctx context.Context, tenant uuid.UUID, queue, group string) (bool, error)
-	Pending(ctx context.Context, page pg.PendingPage) (names []string, last uuid.UUID, err error)
+	Pending(ctx context.Context, page pg.PendingPage) (names []string, next pg.PendingCursor, err error)
 	HotListRepairs(ctx context.Context) ([]pg.HotListRepair, error)
-	RaiseScanFloor(ctx context.Context, tenant uuid.UUID, queue, group string) error
+	RaiseScanFloor(ctx context.Context, tenant uuid.UUID, queue, group string, before time.Time) (floor time.Time, more bool, err error)
 	HasPending(ctx context.Context, tenant uuid.UUID, queue, group string) (bool, error)
 	QueueSettings(ctx context.Context, tenant uuid.UUID, queue string) (pg.QueueSettings, bool, error)
 	ShortenLeases(ctx context.Context, group, worker string, cuts []pg.LeaseCut) (kept []uuid.UUID, err error)

@@ -258,7 +258,7 @@ func TestDeferral(t *testing.T) {
 func reseedOf(name string) func(*HotList, *Ring) {
 	return func(_ *HotList, r *Ring) {
 		walk, _ := r.BeginWalk()
-		walk.Page([]string{name}, uuid.Nil)
+		walk.Page([]string{name}, time.Time{}, uuid.Nil)
 		walk.End(true, false)
 	}
 }
@@ -392,7 +392,11 @@ func TestWalksWhenAndHowFar(t *testing.T) {
 	require.Zero(t, do(true))
 	require.False(t, ring.NeedsWalk())
 
+	list.Ring(tenant, "q", "g")
 	clock += int64(30 * time.Second)
+	require.False(t, ring.NeedsWalk(), "pops leave it to the background")
+	require.Len(t, list.DueWalks(), 1)
+	clock += int64(7500 * time.Millisecond)
 	require.True(t, ring.NeedsWalk())
 	require.Equal(t, 2*time.Minute, do(true), "then over what was written lately")
 	clock += int64(100 * time.Second)
@@ -401,6 +405,7 @@ func TestWalksWhenAndHowFar(t *testing.T) {
 	require.True(t, ring.IsCold())
 	walk, _ := ring.BeginWalk()
 	require.Zero(t, walk.Window, "a repair asks for everything")
+	require.True(t, ring.NeedsWalk(), "which has not come yet")
 	walk.End(false, true)
 	require.True(t, ring.IsCold(), "and is not answered by a walk that failed")
 	require.Zero(t, do(true))

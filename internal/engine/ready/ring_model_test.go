@@ -210,7 +210,7 @@ func (m *ringMachine) endWalk(*rapid.T) {
 	if m.walk == nil {
 		return
 	}
-	m.walk.Page(m.page, uuid.Nil)
+	m.walk.Page(m.page, time.Time{}, uuid.Nil)
 	m.walk.End(true, false)
 	m.walk = nil
 }

@@ -17,7 +17,7 @@ func TestTraceTellsWhatEveryClaimFound(t *testing.T) {
 		list := NewHotList(HotConfig{Trace: traced, Log: slog.New(slog.NewTextHandler(&lines, nil))})
 		ring := list.Ring(tenant, "q", "g")
 		walk, _ := ring.BeginWalk()
-		walk.Page([]string{"a", "b"}, uuid.New())
+		walk.Page([]string{"a", "b"}, time.Now(), uuid.New())
 		walk.End(true, false)
 		list.mark(testKey, "c", 1, false)
 		taken := ring.Take(3, 10)

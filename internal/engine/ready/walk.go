@@ -20,9 +20,9 @@ type walks struct {
 	running chan struct{} // closed at the end of the step under way; nil when there is none
 	// last and lastFull are when the last complete walks began, on the list's clock; 0 is never.
 	last, lastFull int64
-	// forced asks for a full walk.
-	forced bool
-	// spread delays the next background walk, so that rings that were made together do not walk together.
+	// forced asks for a full walk; answering says that one that was asked for is not over yet.
+	forced, answering bool
+	// spread is how much earlier the next background walk is, so that rings that were made together do not walk together.
 	spread time.Duration
 	// unfinished is a walk that stopped between two pages.
 	unfinished *Walk
@@ -30,8 +30,10 @@ type walks struct {
 
 // A Walk is a reseed of one ring, or the next piece of one. It belongs to one goroutine.
 type Walk struct {
-	// After is the id of the last partition seen, the nil UUID at the beginning.
-	After uuid.UUID
+	// AfterAt and After are where the last page ended: the time of the last write and the id of its last partition. Both are zero at the
+	// beginning.
+	AfterAt time.Time
+	After   uuid.UUID
 	// Window limits the walk to partitions written to within it; 0 is all partitions.
 	Window time.Duration
 
@@ -47,7 +49,9 @@ type Walk struct {
 func (r *Ring) NeedsWalk() bool {
 	r.walks.mu.Lock()
 	defer r.walks.mu.Unlock()
-	return r.walks.dueLocked(r.list.now(), &r.list.cfg, 0)
+	w, cfg := &r.walks, &r.list.cfg
+	// The background has its turn before: a pop would have to wait for the answer.
+	return w.lastFull == 0 || w.forced || w.answering || r.list.now()-w.last >= int64(cfg.Reseed+cfg.Reseed/4)
 }
 
 // IsCold tells whether a full walk has to begin before the ring is believed: the first one, or one that was asked for.
@@ -57,9 +61,9 @@ func (r *Ring) IsCold() bool {
 	return r.walks.forced || r.walks.lastFull == 0 && r.walks.unfinished == nil
 }
 
-// dueLocked tells whether a walk is due, spread later than the interval. The caller holds the mutex.
-func (w *walks) dueLocked(now int64, cfg *HotConfig, spread time.Duration) bool {
-	return w.lastFull == 0 || w.forced || w.unfinished != nil || now-w.last >= int64(cfg.Reseed+spread)
+// dueLocked tells whether the background should walk. The caller holds the mutex.
+func (w *walks) dueLocked(now int64, cfg *HotConfig) bool {
+	return w.lastFull == 0 || w.forced || w.unfinished != nil || now-w.last >= int64(cfg.Reseed-w.spread)
 }
 
 // BeginWalk starts or continues a reseed. When one is under way it returns nil and a channel that is closed at the end of its step.
@@ -78,7 +82,7 @@ func (r *Ring) BeginWalk() (walk *Walk, busy <-chan struct{}) {
 	w.popped.Store(false)
 	now, cfg := r.list.now(), &r.list.cfg
 	walk = &Walk{ring: r, begun: now, forced: w.forced}
-	w.forced = false
+	w.forced, w.answering = false, w.forced
 	// The window is measured on the database's clock from now on; it must reach back to the beginning of the last walk with room
 	// for transactions that were in flight then.
 	isCovered := now-w.last < int64(cfg.ReseedWindow-cfg.ReseedWindow/4)
@@ -88,15 +92,15 @@ func (r *Ring) BeginWalk() (walk *Walk, busy <-chan struct{}) {
 	return walk, nil
 }
 
-// Page notes one page of pending partitions; last is the id of its last one.
-func (w *Walk) Page(names []string, last uuid.UUID) {
+// Page notes the pending partitions of one page; afterAt and after are where it ended.
+func (w *Walk) Page(names []string, afterAt time.Time, after uuid.UUID) {
 	found := 0
 	for _, name := range names {
 		if w.ring.reseed(w.ring.table.intern(name)) {
 			found++
 		}
 	}
-	w.After = last
+	w.AfterAt, w.After = afterAt, after
 	w.pending += len(names)
 	w.found += found
 	if found > 0 {
@@ -115,14 +119,14 @@ func (w *Walk) End(complete, failed bool) {
 	own.running, own.unfinished = nil, nil
 	switch {
 	case failed:
-		own.forced = own.forced || w.forced
+		own.forced, own.answering = own.forced || w.forced, false
 		own.popped.Store(true) // whoever popped is still owed an answer
 	case complete:
-		own.last = max(w.begun, 1)
+		own.last, own.answering = max(w.begun, 1), false
 		if w.Window == 0 {
 			own.lastFull = own.last
 		}
-		own.spread = rand.N(w.ring.list.cfg.Reseed/2 + 1) //nolint:gosec // spreading, not secrecy
+		own.spread = rand.N(w.ring.list.cfg.Reseed/4 + 1) //nolint:gosec // spreading, not secrecy
 	default:
 		own.unfinished = w
 	}
@@ -151,7 +155,7 @@ func (l *HotList) DueWalks() []*Ring {
 			continue
 		}
 		w.mu.Lock()
-		if w.running == nil && w.dueLocked(now, &l.cfg, w.spread) {
+		if w.running == nil && w.dueLocked(now, &l.cfg) {
 			due = append(due, r)
 		}
 		w.mu.Unlock()
