@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"queenmq/internal/testdb"
 )
 
 // A vouchedParcel is a parcel with what its sender says about earlier ones.
@@ -296,6 +298,50 @@ func TestPushKnownPlans(t *testing.T) {
 			got := measure(t, conn, table, func(tx pgx.Tx) { known(tx, bundle(8, width), stored) })
 			require.Zero(t, got.seqScans, name)
 			require.LessOrEqual(t, got.rows, 8*width, name+table)
+		}
+	}
+}
+
+// BenchmarkPush compares the two ways of storing segments of one message in partitions that exist: microseconds of the cheapest call of many,
+// with its commit, which other programs of the machine disturb least.
+func BenchmarkPush(b *testing.B) {
+	log := pushLog{testdb.New(b).Pool(b)}
+	conn, err := log.Acquire(b.Context())
+	require.NoError(b, err)
+	defer conn.Release()
+	tenant := uuid.New()
+	for _, width := range []int{1, 4, 16, 64} {
+		parcels := make([]vouchedParcel, width)
+		for i := range parcels {
+			parcels[i] = vouchedParcel{parcel: parcel{queue: fmt.Sprint("q", width), partition: fmt.Sprint("p", i), ids: ids("0")}, offset: -1}
+		}
+		stored, _ := pushRow(b, log, tenant, parcels, make([]uuid.UUID, width), false)
+		slices.SortFunc(stored, func(a, b storedVerdict) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+		known, names := make([]uuid.UUID, width), map[uuid.UUID]string{}
+		for i, p := range parcels {
+			names[scan[uuid.UUID](b, log, `SELECT p.id FROM queen.log_partitions p JOIN queen.queues q ON q.id = p.queue_id WHERE q.tenant_id = $1 AND q.name = $2 AND p.name = $3`,
+				tenant, p.queue, p.partition)] = p.partition
+			known[i] = stored[i].ID
+		}
+		for i := range parcels {
+			parcels[i].partition = names[known[i]]
+		}
+		n := 0
+		for _, way := range []string{"names", "ids"} {
+			b.Run(fmt.Sprintf("%s-%d", way, width), func(b *testing.B) {
+				least := time.Duration(1<<63 - 1)
+				for b.Loop() {
+					n++
+					for i := range parcels {
+						parcels[i].ids, parcels[i].offset = ids(fmt.Sprint(n, "-", i)), int64(n-1)
+					}
+					begin := time.Now()
+					_, short := pushRow(b, conn, tenant, parcels, known, way == "ids")
+					least = min(least, time.Since(begin))
+					require.Equal(b, way == "ids", short)
+				}
+				b.ReportMetric(float64(least.Nanoseconds())/1e3, "us-least")
+			})
 		}
 	}
 }
