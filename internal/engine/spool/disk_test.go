@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -357,6 +358,56 @@ type storeFunc func(ctx context.Context, messages []push.Accepted) ([]push.Verdi
 
 func (f storeFunc) Replay(ctx context.Context, messages []push.Accepted) ([]push.Verdict, error) {
 	return f(ctx, messages)
+}
+
+// Producers that push faster than messages are stored wait for their turn: the line gets shorter while they go on.
+func TestProducersDoNotOutrunTheDrain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		s.db.fail(errAway)
+		p, err := s.begin(10_000)
+		require.NoError(t, err)
+		p.push(t, 2*holdPending)
+		s.db.fail(nil)
+		p.spool.recovered()
+		ctx, stop := context.WithCancel(t.Context())
+		var loops sync.WaitGroup
+		loops.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = p.spool.Drain(ctx, storeFunc(func(ctx context.Context, messages []push.Accepted) ([]push.Verdict, error) {
+					<-time.After(20 * time.Millisecond)
+					return s.db.Replay(ctx, messages)
+				}))
+				<-time.After(time.Millisecond)
+			}
+		})
+		pushed := 0
+		var mu sync.Mutex
+		for range 20 {
+			loops.Go(func() {
+				for ctx.Err() == nil {
+					_, err := p.pusher.Push(ctx, push.Request{Tenant: pg.DefaultTenant, Items: slices.Repeat([]push.Item{named("q", "p", "", "1")}, 50)})
+					if err != nil {
+						return
+					}
+					mu.Lock()
+					pushed++
+					mu.Unlock()
+				}
+			})
+		}
+		began := time.Now()
+		for p.spool.Stats().Pending > holdPending {
+			<-time.After(10 * time.Millisecond)
+			require.Less(t, time.Since(began), time.Minute, "%d messages wait", p.spool.Stats().Pending)
+		}
+		stop()
+		loops.Wait()
+		t.Logf("%d pushes in %s", pushed, time.Since(began))
+		require.Greater(t, pushed, 20, "they go on meanwhile")
+		p.stop()
+	})
 }
 
 // A file that cannot be read any more does not hold up what is behind it for ever, is reported and stays for the next start.

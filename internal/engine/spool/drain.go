@@ -248,6 +248,7 @@ func (s *Spool) storeChunk(ctx context.Context, store Store) (stored int, err er
 	}
 	left := len(p.left)
 	p.drop(keep, nil)
+	s.storedSome(left - len(p.left))
 	if refused {
 		p.single = true
 	}

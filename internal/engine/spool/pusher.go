@@ -17,9 +17,11 @@ import (
 const (
 	// holdTime is how long a push waits for the records before it to be stored, instead of joining them on the disk.
 	holdTime = time.Second
-	// holdPending is how many records may wait for a push to do that. With more the wait would be in vain, and without it a partition that
-	// is always pushed to would never leave the disk.
+	// holdPending is how many records may wait for a push to do that. With more the wait would be in vain: pushes then keep a pace, and wait
+	// until pacing times as many messages are stored as they bring. Without the two a partition that is always pushed to would never leave
+	// the disk, and what is pushed faster than it is stored would fill it.
 	holdPending = 20_000
+	pacing      = 2
 	// scanTime is how long a push with transaction ids of its own waits until the files of an earlier run are counted, so that it is known
 	// which ids wait. Reading a gigabyte takes a few seconds.
 	scanTime = 5 * time.Second
@@ -126,17 +128,60 @@ func (p *Pusher) hold(ctx context.Context, r push.Request) {
 	if !await(s.scanned) {
 		return
 	}
+	waits := 0
+	var first *lane
 	for i := range r.Items {
 		s.mu.Lock()
-		l, few := s.lanes[laneKey{r.Tenant, r.Items[i].Queue, r.Items[i].Partition}], s.pending <= holdPending && s.lost == 0
+		l, few := s.lanes[laneKey{r.Tenant, r.Items[i].Queue, r.Items[i].Partition}], s.pending <= holdPending
+		readable := s.lost == 0
 		s.mu.Unlock()
-		if l == nil {
-			continue
-		}
-		if !few || !await(l.drained) {
+		switch {
+		case l == nil:
+		case !readable: // its end will not come before the next start
+			return
+		case !few:
+			waits, first = waits+1, l
+		case !await(l.drained):
 			return
 		}
 	}
+	if waits == 0 {
+		return
+	}
+	for reached := s.pace(waits); ; {
+		s.mu.Lock()
+		more, done := s.storedMore, s.stored >= reached
+		s.mu.Unlock()
+		if done || !await(more) {
+			return
+		}
+		select {
+		case <-first.drained:
+			return
+		default:
+		}
+	}
+}
+
+// pace returns how much must be stored before a push of n messages joins what waits. All pushes together join half as fast as messages are
+// stored.
+func (s *Spool) pace(n int) (reached int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paced = max(s.paced, s.stored) + int64(pacing*n)
+	return s.paced
+}
+
+// storedSome tells pushes that keep the pace.
+func (s *Spool) storedSome(n int) {
+	if n == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stored += int64(n)
+	close(s.storedMore)
+	s.storedMore = make(chan struct{})
 }
 
 // split decides for each item whether it is kept, and enters those that are into the account, so that none of their partitions is taken for

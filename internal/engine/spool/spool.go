@@ -135,6 +135,10 @@ type Spool struct {
 
 	tie tie
 
+	stored     int64         // messages that left the disk
+	paced      int64         // of them, for how many pushes have waited so far
+	storedMore chan struct{} // closed when stored grows
+
 	progress progress // of the caller that drains
 }
 
@@ -155,7 +159,7 @@ func Open(cfg Config) (*Spool, error) {
 	}
 	s := &Spool{
 		cfg: cfg, dir: dir, requests: make(chan *batch, 256), rotate: make(chan chan struct{}), scanned: make(chan struct{}),
-		stopped: make(chan struct{}), work: make(chan struct{}, 1), trouble: make(chan struct{}), lanes: make(map[laneKey]*lane), ids: newIDIndex(),
+		stopped: make(chan struct{}), work: make(chan struct{}, 1), trouble: make(chan struct{}), lanes: make(map[laneKey]*lane), ids: newIDIndex(), storedMore: make(chan struct{}),
 	}
 	s.healthy.Store(true)
 	for _, suffix := range []string{openSuffix, completeSuffix} {
