@@ -444,3 +444,31 @@ func TestUnreadableFileHoldsNothingUp(t *testing.T) {
 		p.stop()
 	})
 }
+
+// What was set aside survives a power cut that comes after its file was deleted.
+func TestWhatWasSetAsideSurvivesAPowerCut(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScript()
+			s.db.fail(errAway)
+			p, err := s.begin(10)
+			require.NoError(t, err)
+			p.push(t, 1)
+			s.db.fail(nil)
+			s.db.refuse["0"] = pg.ErrBadData
+			p.drain()
+			p.stop()
+			s.disk.powerCut(rand.New(rand.NewPCG(seed, 7)))
+			kept := 0
+			for _, path := range s.disk.holding(completeSuffix) {
+				data, err := s.disk.readFile(path)
+				require.NoError(t, err)
+				ids, faults, _ := read(data, true)
+				require.Zero(t, faults)
+				kept += len(ids)
+			}
+			require.Positive(t, kept)
+		})
+	}
+}

@@ -198,3 +198,38 @@ func TestKeysOfIDsAreUnambiguous(t *testing.T) {
 	require.NotEqual(t, x.key(laneKey{tenant, "q", "p"}, "x"), newIDIndex().key(laneKey{tenant, "q", "p"}, "x"))
 	require.NotEqual(t, x.key(laneKey{tenant, "q", "p"}, "x"), x.key(laneKey{pg.DefaultTenant, "q", "p"}, "x"))
 }
+
+// While the files of an earlier run are being counted nobody knows which ids wait: a push that may repeat one waits, others do not.
+func TestPushesThatMayRepeatWaitForTheCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir, db := t.TempDir(), newDatabase()
+		db.fail(errAway)
+		f := start(t, dir, db)
+		first := f.pushAll(t, named("q", "p", "x", "1"))[0]
+		f.stop()
+		s, err := Open(Config{Dir: dir})
+		require.NoError(t, err)
+		s.Unhealthy()
+		ctx, cancel := context.WithCancel(t.Context())
+		var loops sync.WaitGroup
+		loops.Go(func() { s.write(ctx) }) // without recovery
+		p := s.NewPusher(db, func() bool { return false }, nil)
+		push1 := func(transaction string) push.Verdict {
+			verdicts, err := p.Push(ctx, push.Request{Tenant: pg.DefaultTenant, Items: []push.Item{named("q", "p", transaction, "1")}})
+			require.NoError(t, err)
+			return verdicts[0]
+		}
+		require.Equal(t, push.StatusBuffered, push1("").Status)
+		var second push.Verdict
+		loops.Go(func() { second = push1("x") })
+		synctest.Wait()
+		require.Empty(t, second.Status)
+		s.recover(ctx)
+		synctest.Wait()
+		require.Equal(t, first, second)
+		cancel()
+		loops.Wait()
+		s.Close()
+	})
+}
