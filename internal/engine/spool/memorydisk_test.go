@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -17,7 +18,7 @@ var (
 	errDead = errors.New("this process has ended")
 )
 
-// A memoryDisk is a file system that fails and ends when told to, and knows what of it would survive a power cut.
+// A memoryDisk is a file system that fails and ends when told to, and knows what of its contents would survive a power cut.
 type memoryDisk struct {
 	mu sync.Mutex
 	// calls are those so far. failAt is the one that fails, dieAt the first of those that find no process any more; 0 is never. A write that
@@ -29,9 +30,9 @@ type memoryDisk struct {
 
 	directories map[string]bool
 	files       map[string]*inode
-	// forced are the names that survive a power cut for sure, changed what happened to names since, in order.
+	// forced are the names that survive a power cut for sure, changed those of a directory after each change since, in order.
 	forced  map[string]*inode
-	changed []map[string]*inode // the names after each change
+	changed map[string][]map[string]*inode
 	locked  map[string]bool
 	trace   []string
 }
@@ -39,7 +40,7 @@ type memoryDisk struct {
 type inode struct{ data, forced []byte }
 
 func newMemoryDisk() *memoryDisk {
-	return &memoryDisk{directories: map[string]bool{}, files: map[string]*inode{}, forced: map[string]*inode{}, locked: map[string]bool{}, failWith: errDisk}
+	return &memoryDisk{directories: map[string]bool{}, files: map[string]*inode{}, forced: map[string]*inode{}, changed: map[string][]map[string]*inode{}, locked: map[string]bool{}, failWith: errDisk}
 }
 
 // call counts a call and says whether it is to fail.
@@ -61,13 +62,20 @@ func (d *memoryDisk) dead() bool {
 	return d.dieAt > 0 && d.calls >= d.dieAt
 }
 
-func (d *memoryDisk) named(change func(names map[string]*inode)) {
+// named changes the names of a directory.
+func (d *memoryDisk) named(directory string, change func(names map[string]*inode)) {
 	change(d.files)
-	snapshot := make(map[string]*inode, len(d.files))
+	d.changed[directory] = append(d.changed[directory], d.below(directory))
+}
+
+func (d *memoryDisk) below(directory string) map[string]*inode {
+	names := map[string]*inode{}
 	for path, node := range d.files {
-		snapshot[path] = node
+		if filepath.Dir(path) == directory {
+			names[path] = node
+		}
 	}
-	d.changed = append(d.changed, snapshot)
+	return names
 }
 
 func (d *memoryDisk) makeDirectory(path string) error {
@@ -93,7 +101,7 @@ func (d *memoryDisk) create(path string) (diskFile, error) {
 		return nil, fs.ErrExist
 	}
 	node := &inode{}
-	d.named(func(names map[string]*inode) { names[path] = node })
+	d.named(filepath.Dir(path), func(names map[string]*inode) { names[path] = node })
 	return &memoryFile{d, node, path}, nil
 }
 
@@ -149,7 +157,7 @@ func (d *memoryDisk) rename(from, to string) error {
 	if node == nil {
 		return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrNotExist}
 	}
-	d.named(func(names map[string]*inode) { delete(names, from); names[to] = node })
+	d.named(filepath.Dir(to), func(names map[string]*inode) { delete(names, from); names[to] = node })
 	return nil
 }
 
@@ -162,7 +170,7 @@ func (d *memoryDisk) remove(path string) error {
 	if d.files[path] == nil {
 		return &fs.PathError{Op: "remove", Path: path, Err: fs.ErrNotExist}
 	}
-	d.named(func(names map[string]*inode) { delete(names, path) })
+	d.named(filepath.Dir(path), func(names map[string]*inode) { delete(names, path) })
 	return nil
 }
 
@@ -172,23 +180,19 @@ func (d *memoryDisk) syncDirectory(path string) error {
 	if err := d.call("sync directory", path); err != nil {
 		return err
 	}
-	keep := func(names map[string]*inode) map[string]*inode {
-		out := map[string]*inode{}
-		for file, node := range d.forced {
-			if filepath.Dir(file) != path {
-				out[file] = node
-			}
-		}
-		for file, node := range names {
-			if filepath.Dir(file) == path {
-				out[file] = node
-			}
-		}
-		return out
-	}
-	d.forced = keep(d.files)
-	d.changed = nil
+	d.force(path, d.below(path))
+	delete(d.changed, path)
 	return nil
+}
+
+// force makes names those of a directory that survive.
+func (d *memoryDisk) force(directory string, names map[string]*inode) {
+	for path := range d.forced {
+		if filepath.Dir(path) == directory {
+			delete(d.forced, path)
+		}
+	}
+	maps.Copy(d.forced, names)
 }
 
 type memoryLock struct {
@@ -284,22 +288,18 @@ func (d *memoryDisk) heal() {
 func (d *memoryDisk) powerCut(random *rand.Rand) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	names := d.forced
-	if n := random.IntN(len(d.changed) + 1); n > 0 {
-		names = d.changed[n-1]
+	for _, directory := range slices.Sorted(maps.Keys(d.changed)) {
+		if n := random.IntN(len(d.changed[directory]) + 1); n > 0 {
+			d.force(directory, d.changed[directory][n-1])
+		}
 	}
+	clear(d.changed)
 	d.files = map[string]*inode{}
-	for path, node := range names {
-		d.files[path] = &inode{data: node.survives(random)}
+	for _, path := range slices.Sorted(maps.Keys(d.forced)) {
+		data := d.forced[path].survives(random)
+		d.files[path] = &inode{data: data, forced: data}
 	}
-	for _, node := range d.files {
-		node.forced = node.data
-	}
-	d.forced, d.changed = d.files, nil
-	d.files = map[string]*inode{}
-	for path, node := range d.forced {
-		d.files[path] = node
-	}
+	d.forced = maps.Clone(d.files)
 	clear(d.locked)
 }
 
