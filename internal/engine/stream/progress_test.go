@@ -37,8 +37,10 @@ func TestProgress(t *testing.T) {
 	moved := encrypted(sealed, b, "another", `{"watermark":1,"late":100}`) // an envelope that lies where it does not belong
 	db := &store{
 		partitions: []pg.StreamPartitions{
-			{Query: plain, Partitions: []uuid.UUID{a, b}, More: true}, {Query: sealed, Sealed: true, Partitions: []uuid.UUID{a, b}},
-			{Query: foreign, Partitions: []uuid.UUID{a}}, {Query: empty},
+			{Query: plain, Partitions: []uuid.UUID{a, b}, More: true},
+			{Query: sealed, Sealed: true, Partitions: []uuid.UUID{a, b}},
+			{Query: foreign, Partitions: []uuid.UUID{a}},
+			{Query: empty},
 		},
 		rows: []pg.StreamRow{
 			control(plain, a, `{"version":3,"watermark":1000,"late":2}`), control(plain, b, `{"version":1,"late":0}`),
