@@ -2,8 +2,12 @@ package pg_test
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"queenmq/internal/pg"
@@ -81,6 +85,52 @@ func TestPushKnowsPartitionsAgain(t *testing.T) {
 		verdicts, err := db.PushMulti(t.Context(), []pg.Segment{s}, pg.PushOptions{})
 		require.NoError(t, err)
 		require.Equal(t, pg.PushDuplicate, verdicts[0].Status, "what was vouched for another partition was believed")
+	})
+	t.Run("ManyAtOnceInAnyOrder", func(t *testing.T) {
+		t.Parallel()
+		db, database := setup(t)
+		other, err := pg.Open(t.Context(), pg.Options{ConnString: database.ConnString(), MaxConns: 4})
+		require.NoError(t, err)
+		defer other.Close()
+		const pushers, rounds, partitions = 6, 20, 8
+		var stored [pushers]map[string][]int64
+		var running sync.WaitGroup
+		for n := range pushers {
+			stored[n] = map[string][]int64{}
+			running.Go(func() {
+				through := []*pg.DB{db, other}[n%2]
+				for round := range rounds {
+					segments := make([]pg.Segment, partitions)
+					for i, at := range rand.Perm(partitions) {
+						segments[i] = segment("q", fmt.Sprint("p", at), fmt.Sprint(n, "-", round))
+					}
+					verdicts, err := through.PushMulti(t.Context(), segments[:1+round%partitions], pg.PushOptions{})
+					if !assert.NoError(t, err) { // a deadlock is an error after three attempts, and a slow test after one
+						return
+					}
+					for i, v := range verdicts {
+						assert.Equal(t, pg.PushQueued, v.Status)
+						stored[n][segments[i].Partition] = append(stored[n][segments[i].Partition], v.BaseOffset)
+					}
+				}
+			})
+		}
+		running.Wait()
+		for at := range partitions {
+			name := fmt.Sprint("p", at)
+			var all []int64
+			for n := range pushers {
+				require.True(t, slices.IsSorted(stored[n][name]), "offsets of one pusher out of order")
+				all = append(all, stored[n][name]...)
+			}
+			slices.Sort(all)
+			for i, offset := range all {
+				require.EqualValues(t, i, offset, "offsets of %s", name)
+			}
+		}
+		var deadlocks int
+		require.NoError(t, database.Pool(t).QueryRow(t.Context(), `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&deadlocks))
+		require.Zero(t, deadlocks)
 	})
 	t.Run("NotMoreThanItMayRemember", func(t *testing.T) {
 		t.Parallel()
