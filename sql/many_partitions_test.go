@@ -185,3 +185,42 @@ func TestPlanStatisticsStepIsBounded(t *testing.T) {
 	}
 	require.Equal(t, [7]int64{n, 10 * n, n / 10, 0, 0, n / 10, int64(n / limit)}, sum)
 }
+
+// A new group of a queue with very many partitions: the pop that registers it makes so many cursors and not more, steps make the others, and
+// each starts where the subscription says.
+func TestSeedingInSteps(t *testing.T) {
+	t.Parallel()
+	const n, limit = 45_000, 5000
+	db := testdb.New(t)
+	l := popLog{db.Pool(t)}
+	id := l.queue(t, "q", popQueue{})
+	l.exec(t, `INSERT INTO queen.log_partitions (queue_id, name, last_offset, last_write_at)
+		SELECT $1, 'p' || g, 9, clock_timestamp() - interval '1 hour' - make_interval(secs => g % 7) FROM generate_series(1, $2::int) g`, id, n)
+	l.exec(t, `INSERT INTO queen.log_segments SELECT id, 0, 9, clock_timestamp() - interval '1 hour', 'x' FROM queen.log_partitions`)
+	r := newPlanReader(t, db)
+	for mode, start := range map[string]int64{"all": -1, "new": 9} {
+		l.exec(t, `SELECT queen.log_pop_register_v1(ARRAY[$1::uuid], $2, $2, '', $3)`, id, mode, defaultTenant)
+		count := func() int64 {
+			return scalar[int64](t, l, `SELECT count(*) FROM queen.log_consumers WHERE consumer_group = $1 AND committed = $2`, mode, start)
+		}
+		require.EqualValues(t, 20_000, count(), mode)
+		const step = `SELECT r_at, r_id FROM queen.log_pop_seed_v1('q', $1, $2, $3, $4, $5)`
+		var at *time.Time
+		var after *uuid.UUID
+		for steps := 0; ; steps++ {
+			require.LessOrEqual(t, steps, n/limit)
+			if steps == 3 {
+				blocks, indexes := requireIndexed(t, r.call(t, step, mode, defaultTenant, at, after, 1000))
+				t.Logf("%s: %d blocks, %v", mode, blocks, indexes)
+				require.LessOrEqual(t, blocks, 45*1000)
+			}
+			require.NoError(t, l.QueryRow(t.Context(), step, mode, defaultTenant, at, after, limit).Scan(&at, &after))
+			if at == nil {
+				break
+			}
+		}
+		require.EqualValues(t, n, count(), mode)
+	}
+	require.Nil(t, scalar[*time.Time](t, l, `SELECT r_at FROM queen.log_pop_seed_v1('q', 'unknown', $1, NULL, NULL, 10)`, defaultTenant))
+	require.Zero(t, scalar[int64](t, l, `SELECT count(*) FROM queen.log_consumers WHERE consumer_group = 'unknown'`))
+}

@@ -168,6 +168,23 @@ func (db *DB) Pending(ctx context.Context, page PendingPage) (names []string, ne
 	return names, next, nil
 }
 
+// SeedGroup creates the cursors of a registered group on the next limit partitions of a queue where it has none. next is where the next step
+// begins, the zero value when there are no more.
+func (db *DB) SeedGroup(ctx context.Context, tenant uuid.UUID, queue, group string, after PendingCursor, limit int) (next PendingCursor, err error) {
+	err = db.run(ctx, "seed a group", repeatVanished, func(ctx context.Context, conn *pgx.Conn) error {
+		var at pgtype.Timestamptz
+		var id pgtype.UUID
+		err := conn.QueryRow(ctx, `SELECT r_at, r_id FROM queen.log_pop_seed_v1($1::text, $2::text, $3::uuid, $4::timestamptz, $5::uuid, $6::int)`,
+			queue, group, uuidArgument(tenant), pgtype.Timestamptz{Time: after.At, Valid: !after.At.IsZero()}, uuidArgument(after.ID), clampInt32(limit)).Scan(&at, &id)
+		next = PendingCursor{At: at.Time, ID: id.Bytes}
+		return err
+	})
+	if err != nil {
+		return PendingCursor{}, err
+	}
+	return next, nil
+}
+
 // A HotListRepair says that a seek or a delete gave groups work that no push announces.
 type HotListRepair struct {
 	ID     int64

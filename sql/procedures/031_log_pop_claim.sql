@@ -400,7 +400,8 @@ END $$;
 -- log_pop_register_v1: write the subscription records of a group on queues that have none, and set its cursors there.
 --   p_queue_ids  queues of one tenant
 --   p_sub_mode, p_sub_from  where the group starts; an unreadable start counts as new. Queue mode always starts with all
--- The record is also the election: only the transaction that inserted it creates the cursors of the queue's partitions.
+-- The record is also the election: only the transaction that inserted it creates the cursors of the queue's partitions, of 20,000 at most. The
+-- rest is for log_pop_seed_v1; a claim that comes to a partition before makes its cursor, which starts at the same place.
 -- Locks: consumer_groups_metadata inserts ascending by queue id, then log_consumers inserts ascending by partition id.
 -- Called by: log_pop_scan_v1.
 CREATE OR REPLACE FUNCTION queen.log_pop_register_v1(p_queue_ids UUID[], p_group TEXT, p_sub_mode TEXT, p_sub_from TEXT, p_tenant UUID)
@@ -442,6 +443,49 @@ BEGIN
                        ELSE GREATEST(p.log_start - 1, -1) END
       FROM queen.log_partitions p
      WHERE p.queue_id = ANY (v_won)
+     ORDER BY p.id
+     LIMIT 20000
+    ON CONFLICT DO NOTHING;
+END $$;
+
+-- log_pop_seed_v1: create the cursors of a registered group on the next p_limit partitions of a queue where it has none, at the start that its
+-- subscription record says.
+--   p_after_at, p_after_id  what the step before returned; NULL for the first one. Steps go by the time of the last write, as the pages of
+--                           log_hotlist_page_v1 do
+-- Returns where the next step begins, NULL when there is none or the group has no record.
+-- Locks: log_consumers inserts ascending by partition id. Called by: pg.SeedGroup. Plan test: TestSeedingInSteps.
+CREATE OR REPLACE FUNCTION queen.log_pop_seed_v1(
+    p_queue TEXT, p_group TEXT, p_tenant UUID, p_after_at TIMESTAMPTZ, p_after_id UUID, p_limit INTEGER, OUT r_at TIMESTAMPTZ, OUT r_id UUID)
+RETURNS RECORD
+LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+AS $$
+DECLARE
+    v_queue UUID;
+    v_since TIMESTAMPTZ;
+    v_pids  UUID[];
+BEGIN
+    SELECT q.id, m.subscription_timestamp INTO v_queue, v_since
+      FROM queen.queues q
+      JOIN queen.consumer_groups_metadata m
+        ON m.tenant_id = q.tenant_id AND m.consumer_group = p_group AND m.queue_id = q.id AND m.partition_name = '' AND m.namespace = '' AND m.task = ''
+     WHERE q.tenant_id = p_tenant AND q.name = p_queue;
+    SELECT array_agg(g.id), (array_agg(g.last_write_at))[GREATEST(p_limit, 1)], (array_agg(g.id))[GREATEST(p_limit, 1)] INTO v_pids, r_at, r_id
+      FROM (SELECT p.id, p.last_write_at
+              FROM queen.log_partitions p
+             WHERE p.queue_id = v_queue AND p.last_write_at >= COALESCE(p_after_at, '-infinity')
+               AND (p_after_at IS NULL OR (p.last_write_at, p.id) > (p_after_at, p_after_id))
+             ORDER BY p.last_write_at, p.id
+             LIMIT GREATEST(p_limit, 1)) g;
+    INSERT INTO queen.log_consumers (partition_id, consumer_group, committed)
+    SELECT p.id, p_group, CASE WHEN p_group = '__QUEUE_MODE__' THEN -1 ELSE queen.log_pop_seed_at_v1(p.id, p.log_start, p.last_offset, v_since) END
+      FROM unnest(v_pids) AS u(id)
+      JOIN queen.log_partitions p ON p.id = u.id
+     WHERE NOT EXISTS (SELECT 1 FROM queen.log_consumers c WHERE c.partition_id = u.id AND c.consumer_group = p_group)
      ORDER BY p.id
     ON CONFLICT DO NOTHING;
 END $$;
@@ -545,4 +589,5 @@ GRANT EXECUTE ON FUNCTION queen.log_pop_seed_at_v1(UUID, BIGINT, BIGINT, TIMESTA
 GRANT EXECUTE ON FUNCTION queen.log_pop_first_contact_v1(UUID[], TEXT, TEXT, TEXT) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_pop_claim_v1(UUID[], TEXT, INTEGER, INTEGER, BOOLEAN, TEXT, BOOLEAN, INTEGER, TEXT, TEXT, BOOLEAN) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_pop_register_v1(UUID[], TEXT, TEXT, TEXT, UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_pop_seed_v1(TEXT, TEXT, UUID, TIMESTAMPTZ, UUID, INTEGER) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_pop_scan_v1(UUID[], BOOLEAN, TEXT, INTEGER, INTEGER, TEXT, BOOLEAN, INTEGER, TEXT, TEXT, UUID) TO PUBLIC;

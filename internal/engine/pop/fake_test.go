@@ -48,6 +48,7 @@ type fakeStore struct {
 	failWalk   error
 	pages      [][]string
 	walked     []pg.PendingPage
+	seeded     int
 	repairs    []pg.HotListRepair
 }
 
@@ -143,6 +144,14 @@ func (f *fakeStore) Pending(_ context.Context, page pg.PendingPage) ([]string, p
 		next = pg.PendingCursor{At: time.Now(), ID: uuid.New()}
 	}
 	return names, next, nil
+}
+
+// SeedGroup counts the steps; there is one.
+func (f *fakeStore) SeedGroup(context.Context, uuid.UUID, string, string, pg.PendingCursor, int) (pg.PendingCursor, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seeded++
+	return pg.PendingCursor{}, nil
 }
 
 func (f *fakeStore) HotListRepairs(context.Context) ([]pg.HotListRepair, error) {

@@ -87,7 +87,11 @@ func (s *Server) lookReady(ctx context.Context, l *look, deadline time.Time) (*R
 			return nil, nil, err
 		}
 		// Provisions the queue, registers the group and seeds its cursors.
-		if result, err := s.search(ctx, l); result != nil || err != nil {
+		result, err := s.search(ctx, l)
+		if err == nil {
+			s.seedSoon(groupKey{l.Tenant, l.Queue, l.Group})
+		}
+		if result != nil || err != nil {
 			return result, nil, err
 		}
 	}

@@ -424,3 +424,23 @@ func TestColdRingAsksTheDatabaseWhetherAWaitIsOver(t *testing.T) {
 		})
 	}
 }
+
+// The pop that registers a group creates a bounded number of its cursors; the others are created behind its back.
+func TestCursorsOfANewGroupAreCreatedInTheBackground(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server, db, _ := setupHot(t, Config{})
+		db.registered = false
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- server.Run(ctx) }()
+		_, err := server.Pop(t.Context(), quick(1))
+		require.NoError(t, err)
+		synctest.Wait()
+		db.mu.Lock()
+		require.Equal(t, 1, db.seeded)
+		db.mu.Unlock()
+		cancel()
+		require.NoError(t, <-ended)
+	})
+}

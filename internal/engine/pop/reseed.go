@@ -14,6 +14,9 @@ const (
 	// walkPage is how many partitions one statement of a reseed looks at, some 30 ms, walkPages how many such statements one background
 	// walk makes.
 	walkPage, walkPages = 10_000, 200
+	// seedStep is how many partitions one statement gives cursors of a new group, seedSteps how many such statements there are for one; maxSeeds
+	// bounds the groups that wait for theirs.
+	seedStep, seedSteps, maxSeeds = 10_000, 10_000, 10_000
 	// walkTick is the longest time between two looks at which rings are due, walkers how many are walked at a time.
 	walkTick, walkers = 2 * time.Second, 4
 )
@@ -25,6 +28,18 @@ func (s *Server) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
+	var seeding sync.WaitGroup
+	defer seeding.Wait()
+	seeding.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.seed:
+				s.seedDue(ctx)
+			}
+		}
+	})
 	tick := time.NewTicker(min(walkTick, s.hot.Reseed()/4))
 	defer tick.Stop()
 	for {
@@ -33,6 +48,39 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			s.WalkDue(ctx)
+		}
+	}
+}
+
+// seedSoon has the cursors of a group that has just been registered created where the registration, which is bounded, did not come.
+func (s *Server) seedSoon(key groupKey) {
+	s.seedMu.Lock()
+	defer s.seedMu.Unlock()
+	if len(s.seeds) < maxSeeds {
+		s.seeds = append(s.seeds, key)
+	}
+	select {
+	case s.seed <- struct{}{}:
+	default:
+	}
+}
+
+// seedDue creates the cursors of the groups that wait for it. Where it fails, the claims that come to a partition make them.
+func (s *Server) seedDue(ctx context.Context) {
+	s.seedMu.Lock()
+	due := s.seeds
+	s.seeds = nil
+	s.seedMu.Unlock()
+	for _, key := range due {
+		for after, n := (pg.PendingCursor{}), 0; n < seedSteps; n++ {
+			next, err := s.db.SeedGroup(ctx, key.tenant, key.queue, key.group, after, seedStep)
+			if err != nil && ctx.Err() == nil {
+				s.log.WarnContext(ctx, "cursors of a new group could not be created in advance", slog.String("queue", key.queue), slog.String("group", key.group), slog.Any("error", err))
+			}
+			if err != nil || next.At.IsZero() {
+				break
+			}
+			after = next
 		}
 	}
 }

@@ -83,7 +83,13 @@ type Server struct {
 	markers  expiring[groupKey, struct{}]
 	probes   expiring[groupKey, *probe]
 	reads    chan struct{}
-	room     *room
+
+	// seeds are groups whose cursors are created in the background; seedDue is told of them.
+	seedMu sync.Mutex
+	seeds  []groupKey
+	seed   chan struct{}
+
+	room *room
 
 	stop    sync.Once
 	stopped chan struct{}
@@ -156,6 +162,7 @@ func New(cfg Config, db Store, gates *ready.Gates, slots *admission.Controller) 
 		slots:   slots,
 		log:     log,
 		reads:   make(chan struct{}, concurrentReads),
+		seed:    make(chan struct{}, 1),
 		room:    newRoom(cfg.MaxInflightBytes, cfg.MaxAnswerBytes),
 		stopped: make(chan struct{}),
 	}
