@@ -12,7 +12,7 @@ FUZZTIME ?= 30s
 CHAOSTIME ?= 30m
 CHAOSSEED ?= 0
 
-.PHONY: run quickstart build man release test dashboard dashboard-check screenshots check lint vulncheck fuzz chaos bench bench-quick bench-peers clean
+.PHONY: run quickstart build man release test dashboard dashboard-check screenshots check lint manifests vulncheck fuzz chaos bench bench-quick bench-peers clean
 
 ## run: install what is missing, build, and serve on port 6632
 run:
@@ -78,6 +78,10 @@ check:
 ## lint: the long list of .golangci.yml, with an installed golangci-lint
 lint: check
 	golangci-lint run
+
+## manifests: deploy/kubernetes against the types of the Kubernetes API, strictly
+manifests:
+	cd tools/manifests && go run . $(CURDIR)/deploy/kubernetes/*.yaml
 
 ## vulncheck: known vulnerabilities that the program reaches, by the Go vulnerability database of the day, which is also a module
 vulncheck:

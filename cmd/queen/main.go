@@ -8,6 +8,9 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	// Authorities for where there are none, as in an image with nothing but this program: JWT_JWKS_URL and DATABASE_URL may need them.
+	_ "golang.org/x/crypto/x509roots/fallback"
 )
 
 func main() {
