@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"strings"
 
 	"queenmq/internal/engine/push"
@@ -32,6 +33,7 @@ type progress struct {
 	at      int      // where the next chunk begins
 	left    []found  // of the chunk under way
 	single  bool     // the chunk holds something that the database refuses: its partitions go message by message
+	alone   bool     // the chunk holds something that brings the store down: message by message
 	strange int      // attempts in a row without progress that should have made some
 	note    diskFile // of the place; nil when it is not open
 
@@ -144,7 +146,7 @@ func (s *Spool) drainFile(ctx context.Context, store Store) (stored int, err err
 			return stored, err
 		}
 		if len(p.left) == 0 {
-			p.single = false
+			p.single, p.alone = false, false
 			if err := s.cutChunk(ctx); err != nil {
 				return stored, err
 			}
@@ -213,9 +215,13 @@ func (s *Spool) storeChunk(ctx context.Context, store Store) (stored int, err er
 		messages[i] = p.left[at].message
 		company[keyOf(&messages[i])]++
 	}
-	verdicts, err := store.Replay(context.WithoutCancel(ctx), messages)
+	verdicts, panicked, err := s.replay(context.WithoutCancel(ctx), store, messages)
 	if err != nil {
 		return 0, err
+	}
+	if panicked && len(now) > 1 {
+		p.alone = true
+		return 0, nil
 	}
 	keep := make([]bool, len(p.left))
 	for _, at := range later {
@@ -266,12 +272,29 @@ func (s *Spool) storeChunk(ctx context.Context, store Store) (stored int, err er
 	return stored, failure
 }
 
+// replay is the store's, with a panic as a failure of all messages: one that brings the broker down would bring it down at every start.
+func (s *Spool) replay(ctx context.Context, store Store, messages []push.Accepted) (verdicts []push.Verdict, panicked bool, err error) {
+	defer func() {
+		cause := recover()
+		if cause == nil {
+			return
+		}
+		s.cfg.Log.ErrorContext(ctx, "panic while messages of the file buffer were stored", slog.Any("panic", cause), slog.String("stack", string(debug.Stack())))
+		verdicts, panicked, err = make([]push.Verdict, len(messages)), true, nil
+		for i := range verdicts {
+			verdicts[i] = push.Verdict{Status: push.StatusFailed, Err: fmt.Errorf("%w: panic", push.ErrInternal)}
+		}
+	}()
+	verdicts, err = store.Replay(ctx, messages)
+	return verdicts, false, err
+}
+
 // attempt chooses which records of the chunk are stored now, and which after them: in order within each partition.
 func (p *progress) attempt() (now, later []int) {
 	first := make(map[laneKey]bool)
 	for i := range p.left {
 		at := keyOf(&p.left[i].message)
-		if p.single && first[at] {
+		if p.single && first[at] || p.alone && len(now) > 0 {
 			later = append(later, i)
 			continue
 		}

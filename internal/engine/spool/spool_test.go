@@ -562,7 +562,7 @@ func TestOrderStandsWhileTheDatabaseComesAndGoes(t *testing.T) {
 // When the database refuses a segment for good, only the message at fault is set aside: its neighbours in the partition are stored, in order.
 func TestOnePoisonAmongManyIsSetAsideAlone(t *testing.T) {
 	t.Parallel()
-	for _, fault := range []error{fmt.Errorf("store: %w", pg.ErrBadData), push.ErrInternal} {
+	for _, fault := range []error{fmt.Errorf("store: %w", pg.ErrBadData), push.ErrInternal, nil} { // nil panics
 		db := newDatabase()
 		db.fail(errAway)
 		f := start(t, t.TempDir(), db)
@@ -575,6 +575,9 @@ func TestOnePoisonAmongManyIsSetAsideAlone(t *testing.T) {
 			bad := map[string]bool{}
 			for i := range messages {
 				bad[messages[i].Partition] = bad[messages[i].Partition] || messages[i].Partition == "p" && string(messages[i].Payload) == "7"
+			}
+			if fault == nil && len(bad) > 0 && bad["p"] {
+				panic("poison")
 			}
 			verdicts := make([]push.Verdict, len(messages))
 			for i := range messages {
