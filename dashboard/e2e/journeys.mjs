@@ -252,6 +252,16 @@ export async function journeys(browser) {
     equal(await page.getByRole('searchbox', { name: 'Name contains' }).inputValue(), 'mail', 'the filter after going back');
   });
 
+  await check('charts follow the theme', async () => {
+    await console_.go('/analytics');
+    const image = () => page.locator('canvas').first().evaluate((canvas) => canvas.toDataURL());
+    await page.locator('canvas').first().waitFor();
+    const light = await image();
+    await page.emulateMedia({ colorScheme: 'dark' });
+    await until('another drawing', async () => (await page.locator('canvas').count()) > 0 && (await image()) !== light);
+    await page.emulateMedia({ colorScheme: 'light' });
+  });
+
   await check('a refresh that is asked for looks past what is shared', async () => {
     await console_.go('/queue?name=billing.ledger');
     const headers = [];

@@ -20,9 +20,18 @@ function keep(name: string, value: string) {
 
 class Preferences {
   theme = $state<Theme>(kept('theme', 'system') as Theme);
+  /** The system prefers dark now; what is drawn in colours of the moment follows it. */
+  systemDark = $state(false);
   utc = $state(kept('clock', 'utc') === 'utc');
   /** Seconds between two looks; 0 is never. */
   every = $state(Number(kept('every', '15')) || 0);
+
+  constructor() {
+    if (typeof matchMedia === 'undefined') return;
+    const dark = matchMedia('(prefers-color-scheme: dark)');
+    this.systemDark = dark.matches;
+    dark.addEventListener('change', (event) => (this.systemDark = event.matches));
+  }
 
   setTheme(theme: Theme) {
     this.theme = theme;
