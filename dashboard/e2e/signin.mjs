@@ -49,4 +49,14 @@ export async function signIn(browser) {
     await page.getByRole('heading', { name: 'Sign in to Queen' }).waitFor();
   });
   await console_.close();
+  await check('a token that may not read is told so, and nothing is shown as zero', async () => {
+    const other = await open(browser, { url: settings.guarded });
+    await other.page.goto(`${settings.guarded}/queues`);
+    await other.page.getByLabel('Token').fill(settings.tokens.writer);
+    await other.page.getByRole('button', { name: 'Sign in' }).click();
+    await other.page.getByText('Insufficient permissions').first().waitFor();
+    await other.page.getByText('– of – queues').waitFor();
+    equal(await violations(other.page), [], 'violations');
+    await other.close();
+  });
 }
