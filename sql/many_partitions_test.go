@@ -2,6 +2,7 @@ package sql_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -223,4 +224,32 @@ func TestSeedingInSteps(t *testing.T) {
 	}
 	require.Nil(t, scalar[*time.Time](t, l, `SELECT r_at FROM queen.log_pop_seed_v1('q', 'unknown', $1, NULL, NULL, 10)`, defaultTenant))
 	require.Zero(t, scalar[int64](t, l, `SELECT count(*) FROM queen.log_consumers WHERE consumer_group = 'unknown'`))
+}
+
+// Plans that are made while a queue has many partitions and no group has read any, by the first claims of a first group, serve when it has.
+func TestPlanOfClaimsBeforeTheFirstGroup(t *testing.T) {
+	t.Parallel()
+	const n, candidates = 20_000, 64
+	db := testdb.New(t)
+	l := popLog{db.Pool(t)}
+	l.exec(t, `ALTER TABLE queen.log_consumers SET (autovacuum_enabled = off)`) // or its figures would come at some moment
+	manyPartitions(t, l, n)
+	l.exec(t, `TRUNCATE queen.log_consumers`)
+	l.exec(t, `VACUUM (ANALYZE) queen.log_partitions, queen.log_consumers, queen.log_segments`)
+	r := newPlanReader(t, db)
+	const claim = `SELECT r_ord FROM queen.log_pop_ready_v1('q', 'g', $1, 1000, 60, 'w', false, 0)`
+	names := make([]string, candidates)
+	for i := range names {
+		names[i] = fmt.Sprintf("p%d", i+1)
+	}
+	r.call(t, claim, names)
+	l.exec(t, `INSERT INTO queen.log_consumers (partition_id, consumer_group, committed) SELECT id, 'g', 8 FROM queen.log_partitions`)
+	blocks, indexes := requireIndexed(t, r.call(t, claim, names))
+	t.Logf("%d blocks, %v", blocks, indexes)
+	require.LessOrEqual(t, blocks, 60*candidates)
+	for _, p := range r.plans {
+		p.Root.walk(func(node planNode) {
+			require.LessOrEqual(t, node.Rows*node.Loops, 2.0*candidates, "rows of a %s on %s", node.Type, node.Relation)
+		})
+	}
 }

@@ -44,6 +44,7 @@ SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
 SET enable_hashjoin = off
 SET enable_mergejoin = off
+SET enable_material = off
 AS $$
 DECLARE
     v_now     TIMESTAMPTZ := clock_timestamp();
@@ -87,17 +88,21 @@ BEGIN
         END IF;
         FOR r_ord, r_verdict, r_partition, r_last_offset, r_base, r_start, r_take, r_created_at, r_blob IN
             WITH held AS MATERIALIZED (
-                SELECT u.ord, u.grp, COALESCE(u.worker, p_worker) AS worker, COALESCE(u.lease, p_lease_seconds, 60) AS lease, p.id, p.last_offset,
+                SELECT p.ord, p.grp, COALESCE(p.worker, p_worker) AS worker, COALESCE(p.lease, p_lease_seconds, 60) AS lease, p.id, p.last_offset,
                        c.committed + 1 AS wanted, c.attempt_offset, c.attempt_count, p.log_start,
                        CASE WHEN v_most > 0 AND (GREATEST(c.isolate_end, c.batch_end) > c.committed
                                                  OR (c.attempt_count >= v_most AND c.attempt_offset > c.committed))
-                            THEN 1 ELSE COALESCE(u.budget, v_left) END AS budget,
-                       COALESCE(u.budget, v_left) AS shared
-                  FROM unnest(p_partitions, p_workers, p_budgets, p_leases, v_queues, v_groups)
-                       WITH ORDINALITY AS u(name, worker, budget, lease, queue, grp, ord)
-                  JOIN queen.log_partitions p ON p.queue_id = u.queue AND p.name = u.name
-                  JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = u.grp
-                 WHERE c.committed < p.last_offset AND p.log_start <= p.last_offset
+                            THEN 1 ELSE COALESCE(p.budget, v_left) END AS budget,
+                       COALESCE(p.budget, v_left) AS shared
+                       -- The partitions come first: a plan made while log_consumers was small would read all cursors of the group for each.
+                  FROM (SELECT u.*, x.id, x.last_offset, x.log_start
+                          FROM unnest(p_partitions, p_workers, p_budgets, p_leases, v_queues, v_groups)
+                               WITH ORDINALITY AS u(name, worker, budget, lease, queue, grp, ord)
+                          JOIN queen.log_partitions x ON x.queue_id = u.queue AND x.name = u.name
+                         WHERE x.log_start <= x.last_offset
+                        OFFSET 0) p
+                  JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p.grp
+                 WHERE c.committed < p.last_offset
                    AND (c.worker_id IS NULL OR c.lease_expires_at IS NULL OR c.lease_expires_at <= v_now)
                    FOR UPDATE OF c SKIP LOCKED
             ), span AS (
