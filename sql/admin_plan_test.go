@@ -64,6 +64,7 @@ func TestManagementPlans(t *testing.T) {
 		{"NewestMessagesOfADeepPartition", 7000, true, `SELECT queen.list_messages_v1('{"queue":"deep"}')`, nil},
 		{"MessagesInTheMiddleOfADeepPartition", 7000, true, `SELECT queen.list_messages_v1(jsonb_build_object('queue', 'deep', 'from', '2020-01-01', 'after', ` + halfAnHourAgo + `))`, nil},
 		{"MessageOfADeepPartitionByOffset", 100, true, `SELECT queen.get_message_detail_v1($1, NULL, 500)`, []any{deep}},
+		{"MessageOfAnotherTenantLikeNone", 40, true, `SELECT queen.get_message_detail_v1($1, '\x00112233445566778899aabbccddeeff', NULL, '00000000-0000-0000-0000-00000000000f')`, []any{deep}},
 		{"DeadLettersOfEverybody", 3000, true, `SELECT queen.get_dlq_messages_v1('{}')`, nil},
 		{"DeadLettersBehindACursor", 3000, true, `SELECT queen.get_dlq_messages_v1(jsonb_build_object('after', queen.iso_us_v1(now() - interval '30 min') || '|00000000-0000-0000-0000-000000000000'))`, nil},
 		{"SeekInADeepPartition", 200, true, `SELECT queen.log_seek_partition_v1('g', 'deep', 'deep', false, now() - interval '30 min')`, nil},

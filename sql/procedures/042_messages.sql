@@ -300,6 +300,11 @@ DECLARE
     v_off    BIGINT := p_offset;
     v_result JSONB;
 BEGIN
+    -- First, so that the partition of another tenant takes no longer to answer than one that does not exist.
+    PERFORM 1 FROM queen.log_partitions p JOIN queen.queues q ON q.id = p.queue_id WHERE p.id = p_partition_id AND q.tenant_id = p_tenant;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
     IF p_hash IS NOT NULL THEN
         SELECT t.base_offset + u.idx INTO v_off
           FROM (SELECT x.base_offset, x.hashes || ''::BYTEA AS hashes

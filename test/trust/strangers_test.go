@@ -308,3 +308,45 @@ func anonymous(a answer, ids identities) string {
 	text = strings.NewReplacer("own", "nil").Replace(text)
 	return fmt.Sprint(a.status, " ", a.header.Get("Content-Type"), " ", momentOf.ReplaceAllString(idOf.ReplaceAllString(text, "ID"), "TIME"))
 }
+
+// How long an answer takes tells nothing either: the ids of others take as long as ids that nobody has. Both are asked in turn, so that a busy
+// machine slows both; one more statement or one more lock for one of them would show in the medians.
+func TestForeignAndUnknownTakeAsLong(t *testing.T) {
+	t.Parallel()
+	s := stack.Start(t, map[string]string{"QUEEN_TENANCY_HEADER": "true"})
+	owner := as(t, s.URL, tenantHeader(uuid.New()))
+	own := furnish(t, s, owner)
+	own["transactionId"] = "own-live"
+	nobodys := maps.Clone(own)
+	for name, value := range own {
+		if _, err := uuid.Parse(value); err == nil {
+			nobodys[name] = uuid.NewString()
+		}
+	}
+	other := as(t, s.URL, tenantHeader(uuid.New()))
+	const rounds, most, slack = 25, 3, 2 * time.Millisecond // what differs is statements, of which each takes a whole round trip
+	asked := 0
+	for _, r := range describedRoutes(t, owner) {
+		byID := strings.Contains(r.path, "Id}") || strings.Contains(r.path, "{id}") || strings.Contains(bodies[r.method+" "+r.path], "Id}")
+		if r.public || !byID || r.path == "/api/v1/push" {
+			continue
+		}
+		mine, body := r.requests(t, own)
+		theirs, unknownBody := r.requests(t, nobodys)
+		var foreign, unknown []time.Duration
+		for range rounds {
+			begin := time.Now()
+			other.call(r.method, mine[0], body)
+			between := time.Now()
+			other.call(r.method, theirs[0], unknownBody)
+			foreign, unknown = append(foreign, between.Sub(begin)), append(unknown, time.Since(between))
+		}
+		slices.Sort(foreign)
+		slices.Sort(unknown)
+		longer, shorter := max(foreign[rounds/2], unknown[rounds/2]), min(foreign[rounds/2], unknown[rounds/2])
+		require.LessOrEqual(t, longer, most*shorter+slack, "%s %s: foreign %v, unknown %v", r.method, r.path, foreign[rounds/2], unknown[rounds/2])
+		t.Logf("%s %s: foreign %v, unknown %v", r.method, r.path, foreign[rounds/2], unknown[rounds/2])
+		asked++
+	}
+	require.Greater(t, asked, 10)
+}

@@ -362,6 +362,10 @@ func TestOwnershipIsRememberedOnlyWhenFound(t *testing.T) {
 	server.Ack(t.Context(), tenant, "g", unknown)
 	server.Ack(t.Context(), tenant, "g", unknown)
 	require.Equal(t, 4, db.lookups)
+	others := []Item{{TransactionID: "a", PartitionID: foreign.String()}}
+	server.Ack(t.Context(), tenant, "g", others)
+	server.Ack(t.Context(), tenant, "g", others)
+	require.Equal(t, 6, db.lookups, "what belongs to others takes as long as what is unknown")
 }
 
 func TestOwnersAreBounded(t *testing.T) {

@@ -293,7 +293,7 @@ func (s *Server) prepare(ctx context.Context, c *call, g *group) bool {
 		c.refuse(g, "invalid partitionId: it must be a UUID, as the pop returned it")
 		return false
 	}
-	owner, found, err := s.lookUp(ctx, partition)
+	owner, found, err := s.lookUpFor(ctx, c.tenant, partition)
 	switch {
 	case err != nil:
 		c.fail(g, err)
