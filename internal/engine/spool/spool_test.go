@@ -107,13 +107,31 @@ func (d *database) lane(name string) []string {
 // home is the identity of the database of the tests.
 var home = uuid.MustParse("0199b0c4-7be2-7c04-a1d9-5e2c8f0b6731")
 
+// A logBuffer keeps what goroutines log, for a test that reads it while they run.
+type logBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
 // fixture is one run of a spool in front of a database.
 type fixture struct {
 	*Spool
 	pusher *Pusher
 	db     *database
 	pause  bool
-	log    strings.Builder
+	log    logBuffer
 	stop   func()
 }
 
