@@ -228,17 +228,21 @@ func (x *exchange) finish() bool {
 	if x.writeDeadline {
 		_ = x.conn.tcp.SetWriteDeadline(time.Time{})
 	}
-	if x.body.deadlineSet {
+	if x.body.hasDeadline() {
 		_ = x.conn.tcp.SetReadDeadline(time.Time{})
 	}
 	return x.fault == nil && !x.closes && x.body.left == 0 && x.wrote == max(x.length, 0)
 }
 
-// SetReadDeadline is for http.ResponseController. It bounds reading the body from the connection.
+// SetReadDeadline is for http.ResponseController. It bounds reading the body from the connection. Until the handler returns it may be called
+// from any goroutine, to end a read under way.
 func (x *exchange) SetReadDeadline(at time.Time) error {
-	x.body.deadline = at
-	if x.body.deadlineSet {
-		x.body.deadlineSet = !at.IsZero()
+	b := &x.body
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.deadline = at
+	if b.deadlineSet {
+		b.deadlineSet = !at.IsZero()
 		return x.conn.tcp.SetReadDeadline(at)
 	}
 	return nil
@@ -252,14 +256,41 @@ func (x *exchange) SetWriteDeadline(at time.Time) error {
 
 // A body is that of a request with a Content-Length. The bytes that came with the header are read first, and cost no system call.
 type body struct {
-	x    *exchange
-	left int64
-	// deadline is for reads from the connection; deadlineSet says that the connection has one.
+	x        *exchange
+	left     int64
+	received bool // some of it came after the header
+	closed   bool
+	fault    error
+
+	mu sync.Mutex
+	// deadline is for reads from the connection; deadlineSet says that the connection has one. Both are guarded by mu.
 	deadline    time.Time
 	deadlineSet bool
-	received    bool // some of it came after the header
-	closed      bool
-	fault       error
+}
+
+func (b *body) hasDeadline() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.deadlineSet
+}
+
+// useDeadline gives the connection the deadline before it is read from.
+func (b *body) useDeadline() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.deadline.IsZero() || b.deadlineSet {
+		b.deadlineSet = !b.deadline.IsZero()
+		_ = b.x.conn.tcp.SetReadDeadline(b.deadline)
+	}
+}
+
+// boundTo sets a deadline where the handler set none.
+func (b *body) boundTo(at time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.deadline.IsZero() {
+		b.deadline = at
+	}
 }
 
 // Read gives the next bytes, and io.EOF with the last of them.
@@ -298,12 +329,8 @@ func (b *body) Read(p []byte) (n int, err error) {
 
 func (b *body) receive(p []byte) (n int, err error) {
 	b.received = true
-	tcp := b.x.conn.tcp
-	if !b.deadline.IsZero() || b.deadlineSet {
-		b.deadlineSet = !b.deadline.IsZero()
-		_ = tcp.SetReadDeadline(b.deadline)
-	}
-	if n, err = tcp.Read(p); err == io.EOF { //nolint:errorlint // connections return it as it is
+	b.useDeadline()
+	if n, err = b.x.conn.tcp.Read(p); err == io.EOF { //nolint:errorlint // connections return it as it is
 		err = io.ErrUnexpectedEOF
 	}
 	return n, err
@@ -329,9 +356,7 @@ func (b *body) discard() bool {
 	case b.fault != nil:
 		return b.fault == io.ErrUnexpectedEOF //nolint:errorlint // from receive; no next request will come that needs to be told about
 	}
-	if b.deadline.IsZero() {
-		b.deadline = time.Now().Add(b.x.conn.server.cfg.ReadHeaderTimeout)
-	}
+	b.boundTo(time.Now().Add(b.x.conn.server.cfg.ReadHeaderTimeout))
 	piece := readBuffers.Get().(*[bufferSize]byte) //nolint:forcetypeassert // the pool holds nothing else
 	defer readBuffers.Put(piece)
 	b.closed = false
