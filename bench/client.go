@@ -24,11 +24,15 @@ type client struct {
 	idle []*line
 }
 
+// longestIdle is how long a connection may rest before it is used again: less than the three minutes after which the broker closes it.
+const longestIdle = time.Minute
+
 // A line is one connection.
 type line struct {
 	conn net.Conn
 	in   *bufio.Reader
 	out  []byte
+	used time.Time
 }
 
 func newClient(address string) *client { return &client{address: address} }
@@ -58,6 +62,7 @@ func (c *client) call(ctx context.Context, method, path string, body []byte) (an
 		}
 		return answer, status, err
 	}
+	l.used = time.Now()
 	c.mu.Lock()
 	c.idle = append(c.idle, l)
 	c.mu.Unlock()
@@ -66,12 +71,16 @@ func (c *client) call(ctx context.Context, method, path string, body []byte) (an
 
 func (c *client) take(ctx context.Context) (*line, error) {
 	c.mu.Lock()
-	if n := len(c.idle); n > 0 {
+	if n := len(c.idle); n > 0 && time.Since(c.idle[n-1].used) < longestIdle {
 		l := c.idle[n-1]
 		c.idle = c.idle[:n-1]
 		c.mu.Unlock()
 		return l, nil
 	}
+	for _, l := range c.idle { // the one used last rested too long, and so did all
+		_ = l.conn.Close()
+	}
+	c.idle = nil
 	c.mu.Unlock()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", c.address)
 	if err != nil {
