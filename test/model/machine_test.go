@@ -222,8 +222,10 @@ func (m *machine) deliver(rt *rapid.T, request wire.PopRequest, answer *wire.Bat
 	for _, name := range order {
 		delete(m.late, name+"\x00"+internalGroup(request.Group))
 		p := m.q.partition(name)
-		if got := len(byPartition[name]); got < budget {
-			budget = max(got, budget-filed)
+		// Only where fewer came than the partition has: what was filed by a claim of its own counted against nothing.
+		if got := len(byPartition[name]); got < m.q.takes(p, internalGroup(request.Group), budget, request.AutoAck) {
+			left := max(got, budget-filed)
+			budget, filed = left, filed-(budget-left)
 		}
 		want := m.q.claim(p, internalGroup(request.Group), answer.LeaseID, budget, request.AutoAck)
 		got := make([]message, 0, len(byPartition[name]))

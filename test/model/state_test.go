@@ -119,6 +119,20 @@ func (q *queue) file(p *partition, group string) {
 	c.startAnew()
 }
 
+// takes is how many messages a claim with a budget takes.
+func (q *queue) takes(p *partition, group string, budget int, autoAck bool) int {
+	take := min(p.claimable(group), budget)
+	c := p.cursors[group]
+	switch {
+	case take <= 0 || !autoAck && q.poison(p, group):
+		return 0
+	case c != nil && !autoAck && q.maxDeliveries > 0 && max(c.isolateEnd, c.batchEnd) > c.committed: // what is left of a batch comes one by one
+		return 1
+	default:
+		return take
+	}
+}
+
 // claim takes up to budget messages for the group and returns them.
 func (q *queue) claim(p *partition, group, worker string, budget int, autoAck bool) []message {
 	take := min(p.claimable(group), budget)
