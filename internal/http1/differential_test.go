@@ -157,10 +157,7 @@ func FuzzAnswersAreThoseOfNetHTTP(f *testing.F) {
 	f.Cleanup(func() { once.stop() })
 	once.start(f)
 	f.Fuzz(func(t *testing.T, text []byte, cut uint16) {
-		if len(text) > 64<<10 {
-			t.Skip("nothing new beyond the buffers")
-		}
-		once.compare(t, text, int(cut))
+		once.compare(t, text[:min(len(text), 64<<10)], int(cut)) // nothing new beyond the buffers
 	})
 }
 
