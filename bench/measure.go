@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -92,9 +93,12 @@ func closedLoop(ctx context.Context, warmUp, length time.Duration, workers []wor
 	return merge(begin, tallies), errors.Join(failures...)
 }
 
+// latest is how far an open loop may fall behind its rate before it counts as one that cannot be held.
+const latest = 10 * time.Second
+
 // openLoop starts rate calls a second for length, whether or not the earlier ones are answered, and gives call the moment
-// at which it was due: latencies that are counted from there do not hide a stall. At most limit calls are open at once;
-// beyond that the run fails, because the rate cannot be held.
+// at which it was due: latencies that are counted from there do not hide a stall. At most limit calls are open at once, a
+// connection each; while a stall fills them the others wait, late by what they wait. Once one would start later than latest the run fails.
 func openLoop(ctx context.Context, rate int, length time.Duration, call func(ctx context.Context, due time.Time) error) error {
 	const limit = 4096
 	open := make(chan struct{}, limit)
@@ -113,10 +117,8 @@ func openLoop(ctx context.Context, rate int, length time.Duration, call func(ctx
 		if err := pace(ctx, due); err != nil {
 			return context.Cause(ctx)
 		}
-		select {
-		case open <- struct{}{}:
-		default:
-			return errors.New("the rate cannot be held: too many calls are unanswered")
+		if err := enter(ctx, open, due.Add(latest)); err != nil {
+			return err
 		}
 		wait.Go(func() {
 			defer func() { <-open }()
@@ -127,6 +129,25 @@ func openLoop(ctx context.Context, rate int, length time.Duration, call func(ctx
 	}
 	wait.Wait()
 	return context.Cause(ctx)
+}
+
+// enter takes a place among the open calls, until the deadline at the latest.
+func enter(ctx context.Context, open chan<- struct{}, deadline time.Time) error {
+	select {
+	case open <- struct{}{}:
+		return nil
+	default:
+	}
+	late := time.NewTimer(time.Until(deadline))
+	defer late.Stop()
+	select {
+	case open <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-late.C:
+		return fmt.Errorf("the rate cannot be held: %d calls are unanswered, and the next one is %s late", cap(open), latest)
+	}
 }
 
 // pace is sleepUntil to within a tenth of a millisecond. Timers of Go programs on Linux come up to a millisecond late, which would count as
