@@ -44,34 +44,41 @@ type options struct {
 // quick are the scenarios of the short run; the others are long or need many rows.
 const quick = "ceiling-1,ceiling-16,rows,push-100,push-1,drain,pipeline,sparse,latency,longpoll"
 
+// declare puts the flags of a run into flags, which set o.
+func (o *options) declare(flags *flag.FlagSet) {
+	flags.StringVar(&o.database, "database", "", "connection string of an empty database; empty starts a private durable PostgreSQL")
+	flags.StringVar(&o.scenarios, "scenarios", quick, "scenarios to run, in this order; known: "+strings.Join(scenarioNames(), ", ")+"; cells is all cells with their ceilings")
+	o.payload = payload.Random
+	flags.Func("payload", "random (hardly compresses) or order (compresses well) (default random)", func(kind string) error {
+		o.payload = payload.Kind(kind)
+		if o.payload != payload.Random && o.payload != payload.Order {
+			return fmt.Errorf("choose %s or %s", payload.Random, payload.Order)
+		}
+		return nil
+	})
+	flags.IntVar(&o.size, "size", 256, "bytes of one payload")
+	flags.IntVar(&o.partitions, "partitions", 100, "partitions that the load is spread over")
+	flags.IntVar(&o.producers, "producers", 32, "producers of push-100 and connections of the ceiling")
+	flags.IntVar(&o.singles, "singles", 64, "producers of push-1")
+	flags.IntVar(&o.consumers, "consumers", 16, "consumers of drain, pipeline (per group) and backlog")
+	flags.IntVar(&o.many, "many", 1_000_000, "partitions of cardinality")
+	flags.IntVar(&o.parked, "parked", 5000, "parked pops of longpoll")
+	flags.Int64Var(&o.backlog, "backlog", 5_000_000, "messages of backlog")
+	flags.DurationVar(&o.soak, "soak", 10*time.Minute, "length of soak")
+	flags.Float64Var(&o.soakShare, "soak-share", 0.7, "part of the measured peak that soak holds; less on a machine that others use")
+	flags.DurationVar(&o.warmUp, "warm-up", time.Second, "uncounted start of every run")
+	flags.DurationVar(&o.length, "length", 5*time.Second, "counted length of every run")
+	flags.IntVar(&o.repetitions, "repetitions", 3, "runs of every scenario; the median counts")
+	flags.StringVar(&o.settings, "settings", "", "settings of the broker, NAME=value separated by commas")
+	flags.StringVar(&o.profiles, "profiles", "", "existing directory for profiles of the broker, see docs/performance.md; they cost a few percent")
+	flags.StringVar(&o.record, "record", "", "existing directory for a file with the report, the machine, versions and settings; bench/results keeps those worth keeping")
+}
+
 func main() {
+	flags := flag.NewFlagSet("bench", flag.ExitOnError)
 	var o options
-	var kind string
-	flag.StringVar(&o.database, "database", "", "connection string of an empty database; empty starts a private durable PostgreSQL")
-	flag.StringVar(&o.scenarios, "scenarios", quick, "scenarios to run, in this order; known: "+strings.Join(scenarioNames(), ", ")+"; cells is all cells with their ceilings")
-	flag.StringVar(&kind, "payload", string(payload.Random), "random (hardly compresses) or order (compresses well)")
-	flag.IntVar(&o.size, "size", 256, "bytes of one payload")
-	flag.IntVar(&o.partitions, "partitions", 100, "partitions that the load is spread over")
-	flag.IntVar(&o.producers, "producers", 32, "producers of push-100 and connections of the ceiling")
-	flag.IntVar(&o.singles, "singles", 64, "producers of push-1")
-	flag.IntVar(&o.consumers, "consumers", 16, "consumers of drain, pipeline (per group) and backlog")
-	flag.IntVar(&o.many, "many", 1_000_000, "partitions of cardinality")
-	flag.IntVar(&o.parked, "parked", 5000, "parked pops of longpoll")
-	flag.Int64Var(&o.backlog, "backlog", 5_000_000, "messages of backlog")
-	flag.DurationVar(&o.soak, "soak", 10*time.Minute, "length of soak")
-	flag.Float64Var(&o.soakShare, "soak-share", 0.7, "part of the measured peak that soak holds; less on a machine that others use")
-	flag.DurationVar(&o.warmUp, "warm-up", time.Second, "uncounted start of every run")
-	flag.DurationVar(&o.length, "length", 5*time.Second, "counted length of every run")
-	flag.IntVar(&o.repetitions, "repetitions", 3, "runs of every scenario; the median counts")
-	flag.StringVar(&o.settings, "settings", "", "settings of the broker, NAME=value separated by commas")
-	flag.StringVar(&o.profiles, "profiles", "", "existing directory for profiles of the broker, see docs/performance.md; they cost a few percent")
-	flag.StringVar(&o.record, "record", "", "existing directory for a file with the report, the machine, versions and settings; bench/results keeps those worth keeping")
-	flag.Parse()
-	o.payload = payload.Kind(kind)
-	if o.payload != payload.Random && o.payload != payload.Order {
-		fmt.Fprintf(os.Stderr, "bench: -payload %s: choose %s or %s\n", kind, payload.Random, payload.Order)
-		os.Exit(2)
-	}
+	o.declare(flags)
+	_ = flags.Parse(os.Args[1:]) // ends the process on an error
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := measure(ctx, o); err != nil {

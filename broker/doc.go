@@ -2,7 +2,7 @@
 // started and stopped.
 //
 //	config, err := broker.LoadConfig(os.LookupEnv, nil)
-//	...
+//	// …
 //	b := broker.New(config, broker.WithLogger(logger))
 //	err = b.Run(ctx) // returns when ctx ends or a part fails
 //

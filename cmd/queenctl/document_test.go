@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"queenmq/test/documents"
 )
 
 var generated = regexp.MustCompile(`(?s)(<!-- generated: [^>]*-run Documented -update -->\n).*?(<!-- end of the generated part -->)`)
@@ -55,6 +57,26 @@ func TestVerbsAreDocumented(t *testing.T) {
 		return
 	}
 	require.Equal(t, string(wanted), string(text), "go test ./cmd/queenctl -run Documented -update writes it anew")
+}
+
+// The commands that the documents show have verbs and flags that are there.
+func TestDocumentedCommandsExist(t *testing.T) {
+	t.Parallel()
+	commands, err := documents.Commands("../..")
+	require.NoError(t, err)
+	shown := 0
+	for _, line := range commands {
+		args, called := line.Args("queenctl")
+		if !called || len(args) == 0 || args[0] == "completion" {
+			continue
+		}
+		shown++
+		command, rest, err := tree(t).Find(args)
+		require.NoError(t, err, "%s", line)
+		require.True(t, command.Runnable(), "%s: no such verb", line)
+		require.NoError(t, command.ParseFlags(rest), "%s", line)
+	}
+	require.Greater(t, shown, 15)
 }
 
 // Every verb is run by a script, every command says in a line what it is, and destructive ones can be previewed.

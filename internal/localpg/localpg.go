@@ -148,6 +148,7 @@ type InUseError struct {
 	Holder string
 }
 
+// Error names the directory and the other broker, and says what to do.
 func (e *InUseError) Error() string {
 	by := "another broker"
 	if e.Holder != "" {

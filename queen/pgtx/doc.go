@@ -5,7 +5,7 @@
 // moment at which one is there without the others, whatever process dies when.
 //
 //	queue, err := pgtx.New(ctx, pool)
-//	…
+//	// …
 //	batch, err := client.Pop(ctx, "transfers", queen.PopOptions{Group: "ledger", Wait: 30 * time.Second}) // through a broker
 //	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		for _, m := range batch.Messages {

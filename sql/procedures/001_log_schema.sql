@@ -161,6 +161,7 @@ $$;
 
 -- iso_us_v1, iso_ms_v1: a timestamp as UTC text with a literal Z and 6 or 3 fraction digits, whatever the session's time zone.
 -- NULL gives NULL. STABLE like to_char itself: an IMMUTABLE declaration would keep the planner from inlining them.
+-- Locks: none.
 CREATE OR REPLACE FUNCTION queen.iso_us_v1(p TIMESTAMPTZ)
 RETURNS TEXT
 LANGUAGE sql STABLE PARALLEL SAFE

@@ -576,7 +576,7 @@ $$;
 --   p_tenants        NULL puts every segment under the default tenant
 --   p_plain, p_skip_capacity, p_traces
 --                    as in log_push_core_v1
--- Returns the array of log_push_verdicts_v1; [] for no segments. An exception fails the whole bundle.
+-- Returns the array of log_push_verdicts_v1; [] for no segments. An exception fails the whole bundle. Locks: those of log_push_core_v1.
 -- Raises: QMULTI misaligned arrays, QMULTI misaligned tenants (QU003), and what the core raises.
 -- Called by: the transaction wire, streams, brokers that do not know log_push_core_v1.
 DROP FUNCTION IF EXISTS queen.log_push_multi_v1(TEXT[], TEXT[], INT[], BYTEA[], INT8[], BYTEA[], UUID[]);
@@ -612,6 +612,7 @@ END $$;
 --   p_pid     known partition id; NULL resolves by names and creates what is missing
 --   p_window  deduplication window in seconds, 0 or less turns the probe off; NULL takes the queue's
 -- Returns the verdict object. Raises QPUSH bad segment, QPUSH unknown queue/partition, QPUSH partition vanished mid-push.
+-- Locks: those of log_push_core_v1.
 DROP FUNCTION IF EXISTS queen.log_push_one_v1(TEXT, TEXT, INT, BYTEA, BIGINT, BYTEA, UUID, INT);
 DROP FUNCTION IF EXISTS queen.log_push_one_v1(TEXT, TEXT, INT, BYTEA, BIGINT, BYTEA, UUID, INT, UUID);
 CREATE OR REPLACE FUNCTION queen.log_push_one_v1(

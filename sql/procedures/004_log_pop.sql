@@ -363,7 +363,7 @@ BEGIN
 END $$;
 
 -- log_pop_discover_ids_v1: the queues of a tenant in a namespace and with a task, ascending by id; '' and NULL mean any.
--- Reads only. Called by: the discovery pops.
+-- Locks: none. Called by: the discovery pops.
 CREATE OR REPLACE FUNCTION queen.log_pop_discover_ids_v1(p_namespace TEXT, p_task TEXT, p_tenant UUID)
 RETURNS UUID[]
 LANGUAGE sql STABLE
@@ -376,7 +376,7 @@ AS $$
 $$;
 
 -- log_pop_wire_v1: the JSON form of a claim: r_meta with every segment completed by msgCount and the blob in base64, which
--- PostgreSQL breaks into lines of 76 characters. Pure. Called by: the pops that answer in JSON.
+-- PostgreSQL breaks into lines of 76 characters. Locks: none. Called by: the pops that answer in JSON.
 CREATE OR REPLACE FUNCTION queen.log_pop_wire_v1(p_meta JSONB, p_blobs BYTEA[], p_msg_counts INTEGER[])
 RETURNS JSONB
 LANGUAGE sql STABLE
@@ -632,7 +632,7 @@ END $$;
 --   p_after_id  the last id of the page before, the nil UUID for the first page
 --   p_limit     most rows; NULL and values below 1 act as 1
 -- Returns id and name, ascending by id. What lies below the floor of the group is not looked at: then its cost follows what was written
--- since, unless that is more than two pages. Reads only. Called by: brokers that do not know log_hotlist_page_v1. Plan test: TestPopPlans.
+-- since, unless that is more than two pages. Locks: none. Called by: brokers that do not know log_hotlist_page_v1. Plan test: TestPopPlans.
 CREATE OR REPLACE FUNCTION queen.log_hotlist_reseed_v1(
     p_queue TEXT, p_group TEXT, p_after_id UUID, p_limit INTEGER, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
 RETURNS TABLE (r_id UUID, r_name TEXT)
@@ -671,7 +671,7 @@ END $$;
 
 -- log_hotlist_reseed_window_v1: log_hotlist_reseed_v1 over partitions written to since p_cutoff, through the (queue_id, last_write_at)
 -- index: its cost follows what was written lately, not the number of partitions. Sound only while a push is what made a partition
--- pending; after a seek or a group delete the full walk is needed. Called by: as log_hotlist_reseed_v1. Plan test: TestPopPlans.
+-- pending; after a seek or a group delete the full walk is needed. Locks: none. Called by: as log_hotlist_reseed_v1. Plan test: TestPopPlans.
 CREATE OR REPLACE FUNCTION queen.log_hotlist_reseed_window_v1(
     p_queue TEXT, p_group TEXT, p_after_id UUID, p_limit INTEGER, p_tenant UUID, p_cutoff TIMESTAMPTZ)
 RETURNS TABLE (r_id UUID, r_name TEXT)

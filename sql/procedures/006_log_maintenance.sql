@@ -33,6 +33,7 @@ $$;
 -- log_retention_boundary_windowed_v1: the same, searching [p_from, p_horizon) only; nothing fresh there gives p_horizon.
 -- The unbounded walk re-reads the whole stale prefix in every step, which is quadratic on a long backlog. A NULL horizon means
 -- that the caller knows fewer segments than one step handles, so the unbounded form is bounded already.
+-- Locks: none.
 CREATE OR REPLACE FUNCTION queen.log_retention_boundary_windowed_v1(
     p_partition_id UUID, p_from BIGINT, p_cutoff TIMESTAMPTZ, p_horizon BIGINT)
 RETURNS BIGINT

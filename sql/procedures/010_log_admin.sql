@@ -237,7 +237,8 @@ BEGIN
 END $$;
 
 -- log_delete_consumer_group_for_queue_v1: the same in one queue. Returns {"success":true,"consumerGroup","queueName",
--- "deletedPartitions","metadataDeleted"}; an unknown group or queue is no error. Called by: pg.DeleteGroupForQueue.
+-- "deletedPartitions","metadataDeleted"}; an unknown group or queue is no error. Locks: those of log_delete_cursors_v1.
+-- Called by: pg.DeleteGroupForQueue.
 CREATE OR REPLACE FUNCTION queen.log_delete_consumer_group_for_queue_v1(
     p_group TEXT, p_queue TEXT, p_delete_metadata BOOLEAN DEFAULT TRUE,
     p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')

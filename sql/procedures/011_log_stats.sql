@@ -71,7 +71,7 @@ BEGIN
       LEFT JOIN dead d ON d.id = x.r_id;
 END $$;
 
--- log_newest_at_v1: created_at of the newest segment of a partition, NULL when it holds none. One primary key step.
+-- log_newest_at_v1: created_at of the newest segment of a partition, NULL when it holds none. One primary key step. Locks: none.
 CREATE OR REPLACE FUNCTION queen.log_newest_at_v1(p_pid UUID)
 RETURNS TIMESTAMPTZ
 LANGUAGE sql STABLE PARALLEL SAFE
@@ -105,7 +105,7 @@ $$;
 --   r_next   where the next step begins, NULL when this was the last one; the same in every row
 -- No row: there are no more partitions. A step bounds what one statement reads, so that the figures of a million partitions come in many
 -- short statements. A partition created behind p_after meanwhile is counted by the next pass.
--- Reads only. Called by: pg.RefreshStats, log_refresh_all_stats_v1. Plan test: TestPlanStatisticsStepIsBounded.
+-- Locks: none. Called by: pg.RefreshStats, log_refresh_all_stats_v1. Plan test: TestPlanStatisticsStepIsBounded.
 CREATE OR REPLACE FUNCTION queen.log_stats_step_v1(p_after UUID, p_limit INTEGER)
 RETURNS TABLE (r_queue UUID, r_partitions BIGINT, r_total BIGINT, r_pending BIGINT, r_processing BIGINT, r_dead BIGINT, r_oldest TIMESTAMPTZ,
                r_lagging BIGINT, r_most BIGINT, r_next UUID)

@@ -72,7 +72,7 @@ BEGIN
     RETURN v_result;
 END $$;
 
--- get_traces_by_name_v1: traces_of_name_v1 without "next". Called by: builds older than that.
+-- get_traces_by_name_v1: traces_of_name_v1 without "next". Locks: none. Called by: builds older than that.
 CREATE OR REPLACE FUNCTION queen.get_traces_by_name_v1(
     p_trace_name TEXT, p_limit INTEGER DEFAULT 100, p_offset INTEGER DEFAULT 0,
     p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
@@ -129,7 +129,7 @@ BEGIN
     RETURN v_result;
 END $$;
 
--- get_available_trace_names_v1: trace_names_v1 without "next". Called by: builds older than that.
+-- get_available_trace_names_v1: trace_names_v1 without "next". Locks: none. Called by: builds older than that.
 CREATE OR REPLACE FUNCTION queen.get_available_trace_names_v1(
     p_limit INTEGER DEFAULT 50, p_offset INTEGER DEFAULT 0, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
 RETURNS JSONB

@@ -1,6 +1,7 @@
 -- Roll-ups of queen.stats and their readers.
 
 -- aggregate_label_stats_v1: the work of the two roll-ups by name. p_label is 'namespace' or 'task'. Returns the number of names.
+-- Locks: the rows of queen.stats that it deletes and writes.
 CREATE OR REPLACE FUNCTION queen.aggregate_label_stats_v1(p_label TEXT)
 RETURNS BIGINT
 LANGUAGE plpgsql VOLATILE
@@ -100,7 +101,7 @@ AS $$
      WHERE q.tenant_id = p_tenant
 $$;
 
--- label_list_v1: the work of get_namespaces_v2 and get_tasks_v2. p_label is 'namespace' or 'task'. Returns the array.
+-- label_list_v1: the work of get_namespaces_v2 and get_tasks_v2. p_label is 'namespace' or 'task'. Returns the array. Locks: none.
 CREATE OR REPLACE FUNCTION queen.label_list_v1(p_label TEXT, p_tenant UUID)
 RETURNS JSONB
 LANGUAGE sql STABLE

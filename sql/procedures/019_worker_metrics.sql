@@ -190,7 +190,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- iso_s_v1: as iso_us_v1, in whole seconds.
+-- iso_s_v1: as iso_us_v1, in whole seconds. Locks: none.
 CREATE OR REPLACE FUNCTION queen.iso_s_v1(p TIMESTAMPTZ)
 RETURNS TEXT
 LANGUAGE sql STABLE PARALLEL SAFE
@@ -265,7 +265,7 @@ BEGIN
 END $$;
 
 -- series_queues_v1: the queues of a tenant that a series over many queues shows: at most 200, those with the most messages popped
--- and pushed in the range; a queue asked for by name is always shown. 5,000 queues times 60 minutes would be 120 MB of JSON.
+-- and pushed in the range; a queue asked for by name is always shown. 5,000 queues times 60 minutes would be 120 MB of JSON. Locks: none.
 CREATE OR REPLACE FUNCTION queen.series_queues_v1(p_from TIMESTAMPTZ, p_to TIMESTAMPTZ, p_queue_name TEXT, p_tenant UUID)
 RETURNS UUID[]
 LANGUAGE sql STABLE

@@ -277,7 +277,7 @@ END $$;
 -- by the time of the last write, which never decreases: what is written to meanwhile moves to where the walk has yet to come.
 -- The page bounds what is read, not what is found: a page of idle partitions costs no more than one of pending ones.
 -- A window is sound only while a push is what made a partition pending; after a seek or a group delete the full walk is needed.
--- Reads only. Called by: pg.Pending. Plan test: TestPlanHotListPageIsBounded.
+-- Locks: none. Called by: pg.Pending. Plan test: TestPlanHotListPageIsBounded.
 CREATE OR REPLACE FUNCTION queen.log_hotlist_page_v1(
     p_queue TEXT, p_group TEXT, p_tenant UUID, p_window FLOAT8, p_after_at TIMESTAMPTZ, p_after_id UUID, p_limit INTEGER)
 RETURNS TABLE (r_at TIMESTAMPTZ, r_id UUID, r_name TEXT)

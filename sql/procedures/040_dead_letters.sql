@@ -52,6 +52,7 @@ $$;
 
 -- dlq_row_v1: one dead letter as JSON, for get_dlq_messages_v1, peeks and task batches. payloadRaw is base64 of the exact bytes,
 -- null when only the parsed form (data) is kept, traceContext hexadecimal. encrypted, errorSealed and traceContext: see queen.log_dlq.
+-- Locks: none.
 CREATE OR REPLACE FUNCTION queen.dlq_row_v1(p_id UUID, p_queue TEXT, p_partition TEXT)
 RETURNS JSONB
 LANGUAGE sql STABLE

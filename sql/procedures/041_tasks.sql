@@ -52,7 +52,7 @@ DO $$ BEGIN
     END IF;
 END $$;
 
--- task_json_v1: a task as the routes show it. Times are ISO-us.
+-- task_json_v1: a task as the routes show it. Times are ISO-us. Locks: none.
 CREATE OR REPLACE FUNCTION queen.task_json_v1(p queen.tasks)
 RETURNS JSONB
 LANGUAGE sql STABLE
@@ -86,14 +86,14 @@ BEGIN
     RETURN queen.task_json_v1(v_task);
 END $$;
 
--- task_get_v1: one task of a tenant; NULL when there is none. Called by: pg.Task.
+-- task_get_v1: one task of a tenant; NULL when there is none. Locks: none. Called by: pg.Task.
 CREATE OR REPLACE FUNCTION queen.task_get_v1(p_id UUID, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
 RETURNS JSONB
 LANGUAGE sql STABLE
 AS $$ SELECT queen.task_json_v1(t) FROM queen.tasks t WHERE t.id = p_id AND t.tenant_id = p_tenant $$;
 
 -- task_list_v1: the tasks of a tenant, newest first. p_after is "next" of the page before, NULL starts.
--- Returns {"tasks":[…],"next":text|null}. Called by: pg.ListTasks.
+-- Returns {"tasks":[…],"next":text|null}. Locks: none. Called by: pg.ListTasks.
 CREATE OR REPLACE FUNCTION queen.task_list_v1(p_limit INTEGER, p_after TEXT, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
 RETURNS JSONB
 LANGUAGE sql STABLE
@@ -154,7 +154,7 @@ AS $$
        FOR UPDATE
 $$;
 
--- task_rows_v1: the next dead letters of a task, in its order.
+-- task_rows_v1: the next dead letters of a task, in its order. Locks: none.
 CREATE OR REPLACE FUNCTION queen.task_rows_v1(p_task queen.tasks, p_limit INTEGER)
 RETURNS TABLE (id UUID, partition_id UUID, off BIGINT, queue TEXT, partition TEXT)
 LANGUAGE plpgsql STABLE

@@ -30,7 +30,7 @@ BEGIN
 END;
 $$;
 
--- broker_left_v1: forget a broker that stops in good order. Called by: pg.BrokerLeft.
+-- broker_left_v1: forget a broker that stops in good order. Locks: its row. Called by: pg.BrokerLeft.
 CREATE OR REPLACE FUNCTION queen.broker_left_v1(p_instance UUID)
 RETURNS VOID
 LANGUAGE sql VOLATILE

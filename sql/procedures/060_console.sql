@@ -90,7 +90,7 @@ BEGIN
     RETURN v_result;
 END $$;
 
--- streams_list_v1: streams_page_v1 with everything. Called by: builds older than that.
+-- streams_list_v1: streams_page_v1 with everything. Locks: none. Called by: builds older than that.
 CREATE OR REPLACE FUNCTION queen.streams_list_v1(
     p_limit INTEGER, p_after TEXT, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
 RETURNS JSONB
