@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -166,119 +165,6 @@ func (b *Broker) databaseVariable() string {
 		return "DATABASE_URL"
 	}
 	return "PG_HOST and the other PG_ variables"
-}
-
-// serve runs the parts that need a pool, and stops them.
-func (b *Broker) serve(ctx context.Context, db *pg.DB, private *localpg.Server, trusted trust) error {
-	engine, err := b.newEngine(db, trusted)
-	if err != nil {
-		return err
-	}
-	listeners, err := b.listen(ctx)
-	if err != nil {
-		engine.close()
-		return err
-	}
-	profiles, profileListener, err := b.newProfileServer(ctx)
-	if err != nil {
-		closeAll(listeners)
-		engine.close()
-		return err
-	}
-	if profiles != nil {
-		defer profileListener.Close() // of a start that fails before it is served
-	}
-	front := b.newHTTPFront(engine)
-	if b.cfg.TLS.Cert != "" {
-		source, err := b.newCertificateSource()
-		if err != nil {
-			closeAll(listeners)
-			engine.close()
-			return err
-		}
-		front.general.TLSConfig = source.tlsConfig()
-	}
-
-	// running ends with ctx, or with the first part that fails: its error is then the cause. background outlives it, because
-	// requests in flight need the engine until they are answered.
-	running, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopBackground()
-	var parts sync.WaitGroup
-	start := func(part string, run func() error) {
-		parts.Go(func() {
-			if err := run(); err != nil {
-				fail(fmt.Errorf("%s: %w", part, err))
-			}
-		})
-	}
-	start("push", func() error { return engine.pusher.Run(background) })
-	start("ack", func() error { return engine.acker.Run(background) })
-	if engine.buffer != nil {
-		start("file buffer", func() error { return engine.buffer.spool.Run(background) })
-	}
-	front.serveOn(listeners, b.cfg.TLS.Cert != "", start)
-	if profiles != nil {
-		start("profiles", func() error { return ignoreClosed(profiles.Serve(profileListener)) })
-	}
-	if trusted.verifier != nil {
-		start("token keys", func() error { return trusted.verifier.Run(background) })
-	}
-	if private != nil {
-		start("database", func() error { return watch(background, private) })
-	}
-
-	err = b.prepareDatabase(running, db, engine)
-	if err == nil {
-		err = checkKeys(running, trusted, engine.loops.keys)
-	}
-	if err != nil {
-		fail(err)
-	} else {
-		start("maintenance switches", func() error { return engine.flags.Run(background) })
-		for _, loop := range engine.loops.all() {
-			start(loop.Status().Name, func() error { return loop.Run(background) })
-		}
-		if engine.buffer != nil {
-			start("drain of the file buffer", func() error { return engine.buffer.drain.Run(background) })
-		}
-		start("pop", func() error { return engine.popper.Run(background) })
-		if list := engine.gates.HotList(); list != nil {
-			start("hot list", func() error { return list.Run(background) })
-		}
-		b.address = listeners[0].Addr().String()
-		b.started.Store(true)
-		close(b.ready)
-		start("list of brokers", func() error { return engine.neighbours.registration.Run(background) })
-		if engine.neighbours.mesh != nil {
-			start("mesh", func() error { return engine.neighbours.mesh.Run(background) })
-		}
-		b.log.InfoContext(ctx, "queen is ready", slog.String("address", b.address), slog.String("server_id", b.cfg.Server.ServerID),
-			slog.String("version", Version()), slog.Int("pool", b.cfg.Database.PoolSize))
-	}
-	<-running.Done()
-
-	grace, cancel := b.drain(running, front, engine)
-	defer cancel()
-	if profiles != nil {
-		_ = profiles.Close() // a profile under way is of no use to anybody
-	}
-	stopBackground()
-	if !waitFor(grace, &parts) || !engine.requests.wait(grace) {
-		b.log.WarnContext(ctx, "the database does not answer, what is under way is given up")
-		db.Abort()
-		parts.Wait()
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), mostHandBack)
-		defer cancel()
-		engine.requests.wait(last)
-	}
-	engine.close()
-	if ctx.Err() != nil {
-		b.log.InfoContext(ctx, "queen has stopped")
-		return nil
-	}
-	return context.Cause(running)
 }
 
 // preparePause is how long a start that lost the database waits before it begins anew.

@@ -7,7 +7,11 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"queenmq/internal/engine/ack"
 	"queenmq/internal/engine/admission"
+	"queenmq/internal/engine/pop"
+	"queenmq/internal/engine/push"
+	"queenmq/internal/engine/push/dedup"
 	"queenmq/internal/pg"
 )
 
@@ -76,95 +80,122 @@ func (c engineCollector) Describe(descs chan<- *prometheus.Desc) {
 
 // Collect sends the figures of the parts that are there.
 func (c engineCollector) Collect(metrics chan<- prometheus.Metric) {
-	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
-	}
-	counter := func(desc *prometheus.Desc, value float64, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, value, labels...)
-	}
-	roundTrips := func(op string, counts *pg.RoundTripCounts) {
-		for label, share := range map[string]float64{"0.5": 0.5, "0.99": 0.99} {
-			gauge(batchRoundTrip, float64(counts.Quantile(share))/float64(time.Millisecond), op, label)
-		}
-	}
+	out := figures{metrics}
 	if c.deps.Admission != nil {
-		stats := c.deps.Admission()
-		gauge(admissionBudget, float64(stats.Budget))
-		for lane, name := range laneNames {
-			figures := stats.Lanes[lane]
-			gauge(admissionInFlight, float64(figures.InFlight), name)
-			gauge(admissionWaiting, float64(figures.Waiting), name)
-			counter(admissionWaits, float64(figures.Saturated), name)
-		}
-		gauge(admissionTrains, stats.Trains.PerSecond)
-		if stats.Trains.Aboard > 0 {
-			gauge(admissionAboard, stats.Trains.Aboard)
-		}
-		if stats.Trains.Cycle > 0 {
-			gauge(admissionCycle, float64(stats.Trains.Cycle)/float64(time.Millisecond))
-		}
+		out.admission(c.deps.Admission())
 	}
 	if c.deps.PushStats != nil {
-		stats := c.deps.PushStats()
-		counter(batchesFired, float64(stats.Commits), "push")
-		counter(batchItems, float64(stats.Frames), "push")
-		gauge(itemsPerBatch, float64(stats.Frames)/math.Max(float64(stats.Commits), 1), "push")
-		roundTrips("push", &stats.RoundTrips)
+		out.pushes(c.deps.PushStats())
 	}
 	if c.deps.DedupStats != nil {
-		stats := c.deps.DedupStats()
-		counter(dedupClaims, float64(stats.Vouched), "vouched")
-		counter(dedupClaims, float64(stats.Suspected), "suspected")
-		counter(dedupClaims, float64(stats.Unknown), "unknown")
-		counter(dedupReads, float64(stats.Reads))
-		counter(dedupGivenUp, float64(stats.Evictions), "evicted")
-		counter(dedupGivenUp, float64(stats.Suppressions), "suppressed")
-		gauge(dedupFollowed, float64(stats.Partitions))
-		gauge(dedupBytes, float64(stats.Bytes))
+		out.dedup(c.deps.DedupStats())
 	}
 	if c.deps.PopStats != nil {
-		stats := c.deps.PopStats()
-		roundTrips("pop", &stats.RoundTrips)
-		counter(popTargeted, float64(stats.Targeted))
-		counter(popWildcard, float64(stats.Wildcard))
-		claims := float64(stats.Targeted + stats.Wildcard)
-		counter(batchesFired, claims, "pop")
-		counter(batchItems, float64(stats.Messages), "pop")
-		gauge(itemsPerBatch, float64(stats.Messages)/math.Max(claims, 1), "pop")
-		counter(popFills, float64(stats.Fills))
-		counter(popFillTime, float64(stats.FillTime.Microseconds()))
-		counter(popUndecodable, float64(stats.Undecodable))
-		counter(popSealed, float64(stats.Undecryptable))
-		counter(popFiled, float64(stats.DeadLetters))
-		counter(popShortened, float64(stats.Shortened))
-		gauge(popAnswerBytes, float64(stats.InflightBytes))
-		counter(popRoomWaits, float64(stats.RoomWaits))
+		out.pops(c.deps.PopStats())
 	}
 	if c.deps.AckStats != nil {
-		stats := c.deps.AckStats()
-		roundTrips("ack", &stats.RoundTrips)
-		counter(batchesFired, float64(stats.Flushes), "ack")
-		counter(batchItems, float64(stats.Rows), "ack")
-		gauge(itemsPerBatch, float64(stats.Rows)/math.Max(float64(stats.Flushes), 1), "ack")
-		counter(ackRecognised, float64(stats.Hits), "hit")
-		counter(ackRecognised, float64(stats.Misses), "miss")
-		counter(ackFailures, float64(stats.Failures))
-		gauge(ackBatches, float64(stats.Batches))
-		gauge(ackBytes, float64(stats.RegistryBytes))
+		out.acks(c.deps.AckStats())
 	}
 	if c.deps.LongPolls != nil {
-		polls := make(map[queueLabels]int)
-		c.deps.LongPolls(func(tenant uuid.UUID, queue string, n int) {
-			key := queueLabels{queue: queue}
-			if c.tenants {
-				key.tenant = tenant.String()
-			}
-			polls[key] += n
-		})
-		for key, waiting := range capPolls(polls) {
-			metrics <- longPolls.gauge(c.tenants, float64(waiting), key)
-		}
+		c.collectPolls(metrics)
 	}
+}
+
+// collectPolls counts the parked pops by queue, and by tenant where series say so.
+func (c engineCollector) collectPolls(metrics chan<- prometheus.Metric) {
+	polls := make(map[queueLabels]int)
+	c.deps.LongPolls(func(tenant uuid.UUID, queue string, n int) {
+		key := queueLabels{queue: queue}
+		if c.tenants {
+			key.tenant = tenant.String()
+		}
+		polls[key] += n
+	})
+	for key, waiting := range capPolls(polls) {
+		metrics <- longPolls.gauge(c.tenants, float64(waiting), key)
+	}
+}
+
+// figures sends what the parts of the engine say of themselves.
+type figures struct{ metrics chan<- prometheus.Metric }
+
+func (f figures) gauge(desc *prometheus.Desc, value float64, labels ...string) {
+	f.metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+}
+
+func (f figures) counter(desc *prometheus.Desc, value float64, labels ...string) {
+	f.metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, value, labels...)
+}
+
+func (f figures) roundTrips(op string, counts *pg.RoundTripCounts) {
+	for label, share := range map[string]float64{"0.5": 0.5, "0.99": 0.99} {
+		f.gauge(batchRoundTrip, float64(counts.Quantile(share))/float64(time.Millisecond), op, label)
+	}
+}
+
+// batches says how many batches an operation sent and what they carried together.
+func (f figures) batches(op string, fired, items float64) {
+	f.counter(batchesFired, fired, op)
+	f.counter(batchItems, items, op)
+	f.gauge(itemsPerBatch, items/math.Max(fired, 1), op)
+}
+
+func (f figures) admission(stats admission.Stats) {
+	f.gauge(admissionBudget, float64(stats.Budget))
+	for lane, name := range laneNames {
+		figures := stats.Lanes[lane]
+		f.gauge(admissionInFlight, float64(figures.InFlight), name)
+		f.gauge(admissionWaiting, float64(figures.Waiting), name)
+		f.counter(admissionWaits, float64(figures.Saturated), name)
+	}
+	f.gauge(admissionTrains, stats.Trains.PerSecond)
+	if stats.Trains.Aboard > 0 {
+		f.gauge(admissionAboard, stats.Trains.Aboard)
+	}
+	if stats.Trains.Cycle > 0 {
+		f.gauge(admissionCycle, float64(stats.Trains.Cycle)/float64(time.Millisecond))
+	}
+}
+
+func (f figures) pushes(stats push.Stats) {
+	f.batches("push", float64(stats.Commits), float64(stats.Frames))
+	f.roundTrips("push", &stats.RoundTrips)
+}
+
+func (f figures) dedup(stats dedup.Stats) {
+	f.counter(dedupClaims, float64(stats.Vouched), "vouched")
+	f.counter(dedupClaims, float64(stats.Suspected), "suspected")
+	f.counter(dedupClaims, float64(stats.Unknown), "unknown")
+	f.counter(dedupReads, float64(stats.Reads))
+	f.counter(dedupGivenUp, float64(stats.Evictions), "evicted")
+	f.counter(dedupGivenUp, float64(stats.Suppressions), "suppressed")
+	f.gauge(dedupFollowed, float64(stats.Partitions))
+	f.gauge(dedupBytes, float64(stats.Bytes))
+}
+
+func (f figures) pops(stats pop.Stats) {
+	f.roundTrips("pop", &stats.RoundTrips)
+	f.counter(popTargeted, float64(stats.Targeted))
+	f.counter(popWildcard, float64(stats.Wildcard))
+	f.batches("pop", float64(stats.Targeted+stats.Wildcard), float64(stats.Messages))
+	f.counter(popFills, float64(stats.Fills))
+	f.counter(popFillTime, float64(stats.FillTime.Microseconds()))
+	f.counter(popUndecodable, float64(stats.Undecodable))
+	f.counter(popSealed, float64(stats.Undecryptable))
+	f.counter(popFiled, float64(stats.DeadLetters))
+	f.counter(popShortened, float64(stats.Shortened))
+	f.gauge(popAnswerBytes, float64(stats.InflightBytes))
+	f.counter(popRoomWaits, float64(stats.RoomWaits))
+}
+
+func (f figures) acks(stats ack.Stats) {
+	f.roundTrips("ack", &stats.RoundTrips)
+	f.batches("ack", float64(stats.Flushes), float64(stats.Rows))
+	f.counter(ackRecognised, float64(stats.Hits), "hit")
+	f.counter(ackRecognised, float64(stats.Misses), "miss")
+	f.counter(ackFailures, float64(stats.Failures))
+	f.gauge(ackBatches, float64(stats.Batches))
+	f.gauge(ackBytes, float64(stats.RegistryBytes))
 }
 
 // capPolls sums up all but the queues with the most polls.

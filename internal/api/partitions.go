@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"queenmq/internal/engine/browse"
 	"queenmq/internal/engine/segment"
 )
 
@@ -60,25 +61,31 @@ func (s *Server) partitionMessages(w http.ResponseWriter, r *http.Request) error
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		m := &part.Messages[i]
-		head, err := json.Marshal(storedMessage{headOf(&m.Content), m.Offset, millis(m.CreatedAt)})
-		if err != nil {
+		if dst, err = appendStored(dst, &part.Messages[i]); err != nil {
 			return err
 		}
-		dst = append(dst, head[:len(head)-1]...)
-		if m.Context != (segment.TraceContext{}) {
-			dst = append(dst, `,"traceparent":"`...)
-			dst = append(m.Context.AppendTraceparent(dst), '"')
-		}
-		dst = append(dst, `,"data":`...)
-		if len(m.Payload) == 0 {
-			dst = append(dst, "null"...)
-		}
-		dst = append(dst, m.Payload...)
-		dst = append(dst, '}')
 	}
 	dst = append(dst, "]}"...)
 	*out = dst
 	_ = writeJSON(w, http.StatusOK, dst) // the client is gone; nothing is left to tell it
 	return nil
+}
+
+// appendStored appends a stored message as JSON. Its payload is copied as it is.
+func appendStored(dst []byte, m *browse.Stored) ([]byte, error) {
+	head, err := json.Marshal(storedMessage{headOf(&m.Content), m.Offset, millis(m.CreatedAt)})
+	if err != nil {
+		return dst, err
+	}
+	dst = append(dst, head[:len(head)-1]...)
+	if m.Context != (segment.TraceContext{}) {
+		dst = append(dst, `,"traceparent":"`...)
+		dst = append(m.Context.AppendTraceparent(dst), '"')
+	}
+	dst = append(dst, `,"data":`...)
+	if len(m.Payload) == 0 {
+		dst = append(dst, "null"...)
+	}
+	dst = append(dst, m.Payload...)
+	return append(dst, '}'), nil
 }

@@ -185,9 +185,23 @@ func New(cfg Config, deps Deps) *Server {
 		deps.Browser == nil || deps.Replayer == nil || deps.Streamer == nil || deps.Flags == nil {
 		panic("api: a required dependency is missing")
 	}
-	if deps.Traces == nil {
-		deps.Traces = deps.Store
+	cfg.setDefaults()
+	deps.setDefaults()
+	s := &Server{cfg: cfg, deps: deps, log: cfg.Log, router: newRouter(routes), started: time.Now(), meter: tenant.NewMeter(cfg.Limits), bodies: newBodyRoom(cfg.MaxInflightBodyBytes, cfg.BodyWait)}
+	s.description = sync.OnceValues(func() ([]byte, error) { return describe(routes) })
+	s.claim = func(ctx context.Context, r pop.Request) (popResult, error) {
+		result, err := deps.Popper.Pop(ctx, r)
+		if result == nil {
+			return nil, err // a nil pointer must not become a non-nil interface
+		}
+		return result, err
 	}
+	s.metrics = newMetrics(deps.Registry, s)
+	return s
+}
+
+// setDefaults fills in what New was not told.
+func (cfg *Config) setDefaults() {
 	if cfg.MaxBodyBytes <= 0 {
 		cfg.MaxBodyBytes = DefaultMaxBodyBytes
 	}
@@ -212,6 +226,13 @@ func New(cfg Config, deps Deps) *Server {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+// setDefaults fills in what may be left out.
+func (deps *Deps) setDefaults() {
+	if deps.Traces == nil {
+		deps.Traces = deps.Store
 	}
 	if deps.Registry == nil {
 		deps.Registry = prometheus.NewRegistry()
@@ -242,15 +263,4 @@ func New(cfg Config, deps Deps) *Server {
 	if deps.RefreshStats == nil {
 		deps.RefreshStats = noStats
 	}
-	s := &Server{cfg: cfg, deps: deps, log: cfg.Log, router: newRouter(routes), started: time.Now(), meter: tenant.NewMeter(cfg.Limits), bodies: newBodyRoom(cfg.MaxInflightBodyBytes, cfg.BodyWait)}
-	s.description = sync.OnceValues(func() ([]byte, error) { return describe(routes) })
-	s.claim = func(ctx context.Context, r pop.Request) (popResult, error) {
-		result, err := deps.Popper.Pop(ctx, r)
-		if result == nil {
-			return nil, err // a nil pointer must not become a non-nil interface
-		}
-		return result, err
-	}
-	s.metrics = newMetrics(deps.Registry, s)
-	return s
 }

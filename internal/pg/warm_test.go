@@ -1,7 +1,9 @@
 package pg_test
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -43,4 +45,48 @@ func TestWarmingADatabaseWithoutSchemaIsHarmless(t *testing.T) {
 	var prepared int
 	require.NoError(t, db.Prepared(t.Context(), &prepared))
 	require.Equal(t, 4, prepared, "sessions from before the schema are replaced")
+}
+
+// BenchmarkFirstCall measures the first push and the first claim of a session, cold and warmed, and the ones that follow: milliseconds of
+// the cheapest of many sessions, which other programs of the machine disturb least. Opening the session is not counted.
+func BenchmarkFirstCall(b *testing.B) {
+	database := testdb.New(b)
+	for name, warmed := range map[string]bool{"cold": false, "warm": true} {
+		b.Run(name, func(b *testing.B) {
+			least := map[string]time.Duration{}
+			n := 0
+			for b.Loop() {
+				db, err := pg.Open(b.Context(), pg.Options{ConnString: database.ConnString(), MaxConns: 1, Warm: warmed})
+				require.NoError(b, err)
+				require.NoError(b, db.Ping(b.Context()))
+				queue := fmt.Sprint(name, n)
+				n++
+				for i, call := range []string{"first", "second"} {
+					hash := []byte(fmt.Sprintf("%16d", i))
+					begin := time.Now()
+					verdicts, err := db.PushMulti(b.Context(), []pg.Segment{{Tenant: uuid.UUID{15: 1}, Queue: queue, Partition: "p", Count: 1, Hashes: hash, Verified: -1, Blob: []byte{1}}}, pg.PushOptions{})
+					pushed := time.Since(begin)
+					require.NoError(b, err)
+					require.Equal(b, pg.PushQueued, verdicts[0].Status)
+					begin = time.Now()
+					_, err = db.PopReady(b.Context(), pg.PopRequest{
+						Tenant: uuid.UUID{15: 1}, Queue: queue, Group: call, Worker: "w", Budget: 1, LeaseSeconds: 1, MaxPartitions: 1, SubMode: "all",
+						Candidates: []string{"p"},
+					})
+					popped := time.Since(begin)
+					require.NoError(b, err)
+					for of, took := range map[string]time.Duration{call + "-push-ms": pushed, call + "-claim-ms": popped} {
+						if known, seen := least[of]; !seen || took < known {
+							least[of] = took
+						}
+					}
+				}
+				db.Close()
+			}
+			for of, took := range least {
+				b.ReportMetric(float64(took.Microseconds())/1e3, of)
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
 }
