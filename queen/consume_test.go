@@ -42,9 +42,20 @@ func fill(t *testing.T, client *queen.Client, queue string, partitions, messages
 	require.NoError(t, err)
 }
 
+// patience is how long something may take that happens at once on a quiet machine.
+const patience = 30 * time.Second
+
+func await(t *testing.T, done <-chan struct{}, failure string) {
+	t.Helper()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatal(failure)
+	}
+}
+
 func TestConsume(t *testing.T) {
 	t.Parallel()
-	const patience = 30 * time.Second
 
 	t.Run("EveryMessageOnceAndInOrder", func(t *testing.T) {
 		t.Parallel()
@@ -74,11 +85,7 @@ func TestConsume(t *testing.T) {
 					return nil
 				})
 		})
-		select {
-		case <-left:
-		case <-time.After(patience):
-			t.Fatal("not all messages came")
-		}
+		await(t, left, "not all messages came")
 		require.NoError(t, stop())
 		for p, numbers := range got {
 			require.Len(t, numbers, 40, p)
@@ -119,11 +126,7 @@ func TestConsume(t *testing.T) {
 					return nil
 				})
 		})
-		select {
-		case <-done:
-		case <-time.After(patience):
-			t.Fatal("not all messages came")
-		}
+		await(t, done, "not all messages came")
 		require.NoError(t, stop())
 		require.Equal(t, map[int]int{0: 3, 1: 2, 2: 2, 3: 1}, tries)
 		require.EqualValues(t, 6, reported.Load())
@@ -152,11 +155,7 @@ func TestConsume(t *testing.T) {
 					return nil
 				})
 		})
-		select {
-		case <-done:
-		case <-time.After(patience):
-			t.Fatal("the handler was not left in peace")
-		}
+		await(t, done, "the handler was not left in peace")
 		require.NoError(t, stop())
 		require.EqualValues(t, 1, deliveries.Load())
 	})
@@ -193,11 +192,7 @@ func TestConsume(t *testing.T) {
 				})
 		})
 		require.ErrorIs(t, <-lost, queen.ErrLeaseLost)
-		select {
-		case <-again:
-		case <-time.After(patience):
-			t.Fatal("the consumer does not go on")
-		}
+		await(t, again, "the consumer does not go on")
 		require.NoError(t, stop())
 	})
 
@@ -274,11 +269,7 @@ func TestConsume(t *testing.T) {
 					return nil
 				})
 		})
-		select {
-		case <-done:
-		case <-time.After(patience):
-			t.Fatal("not all messages came")
-		}
+		await(t, done, "not all messages came")
 		require.NoError(t, stop())
 	})
 

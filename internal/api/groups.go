@@ -78,11 +78,7 @@ func (s *Server) getGroup(w http.ResponseWriter, r *http.Request) error {
 
 // setSubscription moves the time from which on a group reads partitions that it has not touched yet.
 func (s *Server) setSubscription(w http.ResponseWriter, r *http.Request) error {
-	body, err := s.readBody(w, r, nil)
-	if err != nil {
-		return err
-	}
-	members, err := requiredObject(body)
+	members, err := s.readObject(w, r)
 	if err != nil {
 		return err
 	}

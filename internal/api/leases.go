@@ -27,11 +27,7 @@ func (s *Server) leaseUtilization(w http.ResponseWriter, r *http.Request) error 
 // releaseLease ends the lease of one (partition, group), so that its messages are delivered again at once. The holder's later
 // acks are refused.
 func (s *Server) releaseLease(w http.ResponseWriter, r *http.Request) error {
-	body, err := s.readBody(w, r, nil)
-	if err != nil {
-		return err
-	}
-	members, err := requiredObject(body)
+	members, err := s.readObject(w, r)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	jsonv2 "encoding/json/v2"
 	"errors"
 	"fmt"
+	"net/http"
 )
 
 // decodeObject reads a JSON object. Of a repeated member the last one counts. Its errors are *syntaxError.
@@ -29,6 +30,15 @@ func decodeObject(body []byte) (map[string]jsontext.Value, error) {
 		return nil, &syntaxError{int(syntax.ByteOffset), syntax.Err.Error()}
 	}
 	return members, err
+}
+
+// readObject reads the body of a request, which must be an object.
+func (s *Server) readObject(w http.ResponseWriter, r *http.Request) (map[string]jsontext.Value, error) {
+	body, err := s.readBody(w, r, nil)
+	if err != nil {
+		return nil, err
+	}
+	return requiredObject(body)
 }
 
 // requiredObject reads a body that must be an object.

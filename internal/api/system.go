@@ -98,11 +98,7 @@ func (s *Server) setPopMaintenance(w http.ResponseWriter, r *http.Request) error
 
 // setFlag turns a switch to {"enabled": bool}. This broker follows before it answers, also when the database is away.
 func (s *Server) setFlag(w http.ResponseWriter, r *http.Request, flag pg.SystemFlag) (bool, error) {
-	body, err := s.readBody(w, r, nil)
-	if err != nil {
-		return false, err
-	}
-	members, err := requiredObject(body)
+	members, err := s.readObject(w, r)
 	if err != nil {
 		return false, err
 	}
@@ -141,11 +137,7 @@ func (s *Server) refreshStats(w http.ResponseWriter, r *http.Request) error {
 
 // notify wakes the long polls of a queue.
 func (s *Server) notify(w http.ResponseWriter, r *http.Request) error {
-	body, err := s.readBody(w, r, nil)
-	if err != nil {
-		return err
-	}
-	members, err := requiredObject(body)
+	members, err := s.readObject(w, r)
 	if err != nil {
 		return err
 	}

@@ -75,17 +75,30 @@ func (db *DB) RaiseScanFloor(ctx context.Context, tenant uuid.UUID, queue, group
 	return floor, more, err
 }
 
-// pop runs one pop statement. A pop that acknowledges at once and wants to be asked first is committed only after r.Accept has
-// seen the claim; on a repeated attempt Accept is asked again.
+// pop runs one pop statement that answers in columns.
 func (db *DB) pop(ctx context.Context, act string, r PopRequest, query string, args ...any) (Claim, error) {
+	return db.claim(ctx, act, r, func(ctx context.Context, from querier) (Claim, error) {
+		return readClaim(from.QueryRow(ctx, query, args...), r, query == popList)
+	})
+}
+
+// A querier runs statements; a connection and a transaction are one.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// claim runs the statement of one pop, which read does. A pop that acknowledges at once and wants to be asked first is committed only after
+// r.Accept has seen the claim; on a repeated attempt Accept is asked again.
+func (db *DB) claim(ctx context.Context, act string, r PopRequest, read func(ctx context.Context, from querier) (Claim, error)) (Claim, error) {
 	var claim Claim
 	err := db.run(ctx, act, repeatVanished, func(ctx context.Context, conn *pgx.Conn) (err error) {
 		if !r.AutoAck || r.Accept == nil {
-			claim, err = readClaim(conn.QueryRow(ctx, query, args...), r, query == popList)
+			claim, err = read(ctx, conn)
 			return err
 		}
 		return db.inTransaction(ctx, conn, func(tx pgx.Tx) error {
-			claim, err = readClaim(tx.QueryRow(ctx, query, args...), r, query == popList)
+			claim, err = read(ctx, tx)
 			if err != nil || len(claim.Partitions) == 0 {
 				return err
 			}

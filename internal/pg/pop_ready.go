@@ -25,24 +25,9 @@ WHERE q.tenant_id = $1::uuid AND q.name = $2::text AND m.tenant_id = q.tenant_id
 // it reached what it found; those without a word are to be tried again. It is the cheapest pop when the belief is right.
 func (db *DB) PopReady(ctx context.Context, r PopRequest) (Claim, error) {
 	args := readyArguments(&r)
-	var claim Claim
-	err := db.run(ctx, "pop ready partitions", repeatVanished, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		if !r.AutoAck || r.Accept == nil {
-			claim, err = readReady(ctx, conn, r, args)
-			return err
-		}
-		return db.inTransaction(ctx, conn, func(tx pgx.Tx) error {
-			claim, err = readReady(ctx, tx, r, args)
-			if err != nil || len(claim.Partitions) == 0 {
-				return err
-			}
-			return r.Accept(claim)
-		})
+	return db.claim(ctx, "pop ready partitions", r, func(ctx context.Context, from querier) (Claim, error) {
+		return readReady(ctx, from, r, args)
 	})
-	if err != nil {
-		return Claim{}, err
-	}
-	return claim, nil
 }
 
 func readyArguments(r *PopRequest) []any {
@@ -53,13 +38,8 @@ func readyArguments(r *PopRequest) []any {
 	}
 }
 
-// A rowReader runs a query; a connection and a transaction are one.
-type rowReader interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
 // readReady turns the rows of log_pop_ready_v1 into a claim.
-func readReady(ctx context.Context, from rowReader, r PopRequest, args []any) (Claim, error) {
+func readReady(ctx context.Context, from querier, r PopRequest, args []any) (Claim, error) {
 	rows, err := from.Query(ctx, popReady, args...)
 	if err != nil {
 		return Claim{}, err

@@ -5,6 +5,12 @@
 -- changes may be seen twice or not at all. "sort" is a column, with a minus in front for the other direction; rows with equal figures
 -- stand by name. "contains" minds no case of the letters that the database's locale knows.
 
+-- list_next_v1: write a position.
+CREATE OR REPLACE FUNCTION queen.list_next_v1(p_order TEXT, p_key NUMERIC, p_a TEXT, p_b TEXT)
+RETURNS TEXT
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT p_order || '|' || p_key || '|' || length(p_a) || '|' || p_a || p_b $$;
+
 -- list_position_v1: read a position. Returns key and names; all NULL for none.
 CREATE OR REPLACE FUNCTION queen.list_position_v1(p_after TEXT, OUT r_key NUMERIC, OUT r_a TEXT, OUT r_b TEXT)
 LANGUAGE sql IMMUTABLE
@@ -93,7 +99,7 @@ BEGIN
                    'subscriptionMode', m.subscription_mode, 'subscriptionTimestamp', queen.iso_ms_v1(m.subscription_timestamp),
                    'subscriptionCreatedAt', queen.iso_ms_v1(m.created_at)) ORDER BY g.ord), '[]'::JSONB),
                'total', (SELECT count(*) FROM wanted),
-               'next', (SELECT v_order || '|' || l.key || '|' || length(l.a) || '|' || l.a || l.b FROM page l
+               'next', (SELECT queen.list_next_v1(v_order, l.key, l.a, l.b) FROM page l
                          WHERE l.ord = v_limit AND EXISTS (SELECT 1 FROM page x WHERE x.ord > v_limit)))
       INTO v_result
       FROM shown g
@@ -174,7 +180,7 @@ BEGIN
                    'leased', count(*) FILTER (WHERE c.leased), 'abandoned', count(*) FILTER (WHERE c.abandoned),
                    'holders', count(DISTINCT c.worker) FILTER (WHERE c.leased)) FROM cursors c),
                'total', (SELECT count(*) FROM wanted),
-               'next', (SELECT v_order || '|' || l.key || '|' || length(l.a) || '|' || l.a || l.b FROM page l
+               'next', (SELECT queen.list_next_v1(v_order, l.key, l.a, l.b) FROM page l
                          WHERE l.ord = v_limit AND EXISTS (SELECT 1 FROM page x WHERE x.ord > v_limit)))
       INTO v_result;
     RETURN v_result;
@@ -239,13 +245,14 @@ BEGIN
                    'messages', jsonb_build_object('total', g.total, 'pending', g.pending, 'processing', g.processing, 'deadLetter', g.dead))
                    ORDER BY g.ord) FILTER (WHERE g.ord <= v_limit), '[]'::JSONB),
                'total', (SELECT count(*) FROM wanted), 'all', (SELECT count(*) FROM queen.queues q WHERE q.tenant_id = p_tenant),
-               'next', (SELECT v_order || '|' || l.key || '|' || length(l.a) || '|' || l.a || l.b FROM page l
+               'next', (SELECT queen.list_next_v1(v_order, l.key, l.a, l.b) FROM page l
                          WHERE l.ord = v_limit AND EXISTS (SELECT 1 FROM page x WHERE x.ord > v_limit)))
       INTO v_result
       FROM page g;
     RETURN v_result;
 END $$;
 
+GRANT EXECUTE ON FUNCTION queen.list_next_v1(TEXT, NUMERIC, TEXT, TEXT) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.list_position_v1(TEXT) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.group_list_v1(JSONB, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.group_partition_list_v1(TEXT, JSONB, UUID) TO PUBLIC;
