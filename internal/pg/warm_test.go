@@ -2,6 +2,7 @@ package pg_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,7 +48,7 @@ func TestWarmingADatabaseWithoutSchemaIsHarmless(t *testing.T) {
 	require.Equal(t, 4, prepared, "sessions from before the schema are replaced")
 }
 
-// BenchmarkFirstCall measures the first push and the first claim of a session, cold and warmed, and the ones that follow: milliseconds of
+// BenchmarkFirstCall measures the first push and the first claim of a session, cold and warmed, and the fourth: milliseconds of
 // the cheapest of many sessions, which other programs of the machine disturb least. Opening the session is not counted.
 func BenchmarkFirstCall(b *testing.B) {
 	database := testdb.New(b)
@@ -61,7 +62,7 @@ func BenchmarkFirstCall(b *testing.B) {
 				require.NoError(b, db.Ping(b.Context()))
 				queue := fmt.Sprint(name, n)
 				n++
-				for i, call := range []string{"first", "second"} {
+				for i, call := range []string{"first", "second", "third", "fourth"} {
 					hash := []byte(fmt.Sprintf("%16d", i))
 					begin := time.Now()
 					verdicts, err := db.PushMulti(b.Context(), []pg.Segment{{Tenant: uuid.UUID{15: 1}, Queue: queue, Partition: "p", Count: 1, Hashes: hash, Verified: -1, Blob: []byte{1}}}, pg.PushOptions{})
@@ -84,6 +85,9 @@ func BenchmarkFirstCall(b *testing.B) {
 				db.Close()
 			}
 			for of, took := range least {
+				if strings.HasPrefix(of, "second") || strings.HasPrefix(of, "third") {
+					continue // these meet what the ones before left
+				}
 				b.ReportMetric(float64(took.Microseconds())/1e3, of)
 			}
 			b.ReportMetric(0, "ns/op")
