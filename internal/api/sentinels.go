@@ -52,6 +52,7 @@ var sentinels = []sentinel{
 	{"segment.ErrEmpty", segment.ErrEmpty, codeInternal},
 	{"ack.ErrNotOwned", ack.ErrNotOwned, codeTransactionFailed},
 	{"tail.ErrTooMany", tail.ErrTooMany, codeTooManyWatchers},
+	{"tail.ErrCrowdedOut", tail.ErrCrowdedOut, codeTooManyWatchers},
 	{"tail.ErrStopped", tail.ErrStopped, codeStopping},
 	{"replay.ErrNoPayload", replay.ErrNoPayload, codeConflict},
 	{"pg.ErrInvalidCursor", pg.ErrInvalidCursor, codeInvalidCursor},

@@ -72,6 +72,9 @@ func (s *Server) tailMessages(w http.ResponseWriter, r *http.Request) error {
 		case errors.Is(err, tail.ErrStopped):
 			_ = out.event("end", []byte(`{"reason":"stopping"}`))
 			return nil
+		case errors.Is(err, tail.ErrCrowdedOut):
+			_ = out.event("end", []byte(`{"reason":"crowded"}`))
+			return nil
 		case err != nil:
 			err = out.send(": alive\n\n")
 		default:

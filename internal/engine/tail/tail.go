@@ -42,6 +42,9 @@ const (
 // ErrTooMany says that no more watchers, or no more watched queues, are admitted.
 var ErrTooMany = errors.New("too many watchers")
 
+// ErrCrowdedOut ends the watching of a queue so that a tenant that watches fewer can watch one.
+var ErrCrowdedOut = errors.New("other tenants want to watch queues too")
+
 // ErrStopped ends the watching when the hub stops.
 var ErrStopped = errors.New("the broker is stopping")
 
@@ -54,7 +57,8 @@ type Source interface {
 type Config struct {
 	// Interval is the time between two looks at a queue; 0 is one second. It is longer while looks are slow.
 	Interval time.Duration
-	// MaxQueues is the most queues that are watched at a time, MaxWatchers the most watchers of one tenant; 0 is 16 and 20.
+	// MaxQueues is the most queues that are watched at a time, MaxWatchers the most watchers of one tenant; 0 is 16 and 20. When all queues
+	// are taken, a tenant takes one from the tenant that has most, as long as that leaves it no fewer.
 	MaxQueues, MaxWatchers int
 	// Log takes looks that failed. Nil drops them.
 	Log *slog.Logger
@@ -68,6 +72,7 @@ type Hub struct {
 	mu       sync.Mutex
 	stopped  bool
 	feeds    map[queue]*feed
+	begun    uint64 // feeds, ever
 	watchers map[uuid.UUID]int
 	running  sync.WaitGroup
 }
@@ -96,6 +101,7 @@ func New(cfg Config, source Source) *Hub {
 
 // A feed is the looking at one queue.
 type feed struct {
+	number   uint64 // later ones have higher numbers
 	watchers map[*Watcher]bool
 	cancel   context.CancelFunc
 }
@@ -109,7 +115,7 @@ type Watcher struct {
 	// waiting, missed and over are guarded by the hub's mutex.
 	waiting []browse.Message
 	missed  int
-	over    bool
+	over    error
 }
 
 // Watch begins to watch a queue of a tenant. The queue need not exist. Errors: ErrTooMany, ErrStopped.
@@ -121,13 +127,14 @@ func (h *Hub) Watch(tenant uuid.UUID, name string) (*Watcher, error) {
 	switch {
 	case h.stopped:
 		return nil, ErrStopped
-	case h.watchers[tenant] >= h.cfg.MaxWatchers, f == nil && len(h.feeds) >= h.cfg.MaxQueues:
+	case h.watchers[tenant] >= h.cfg.MaxWatchers, f == nil && len(h.feeds) >= h.cfg.MaxQueues && !h.yieldLocked(tenant):
 		return nil, ErrTooMany
 	}
 	if f == nil {
 		// It outlives the request that began it, when others came.
 		ctx, cancel := context.WithCancel(context.Background())
-		f = &feed{watchers: map[*Watcher]bool{}, cancel: cancel}
+		h.begun++
+		f = &feed{number: h.begun, watchers: map[*Watcher]bool{}, cancel: cancel}
 		h.feeds[key] = f
 		h.running.Go(func() { h.look(ctx, key) })
 	}
@@ -137,15 +144,39 @@ func (h *Hub) Watch(tenant uuid.UUID, name string) (*Watcher, error) {
 	return w, nil
 }
 
-// Close ends the watching. Closing twice does nothing.
-func (w *Watcher) Close() {
-	h := w.hub
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	f := h.feeds[w.queue]
-	if f == nil || !f.watchers[w] {
-		return
+// yieldLocked makes room for a queue of a tenant when another tenant watches at least two more: that one's newest goes. It reports whether
+// there is room now. The caller holds mu.
+func (h *Hub) yieldLocked(tenant uuid.UUID) bool {
+	counts := map[uuid.UUID]int{}
+	for key := range h.feeds {
+		counts[key.tenant]++
 	}
+	most := tenant
+	for other, n := range counts {
+		if n > counts[most] {
+			most = other
+		}
+	}
+	if counts[most] < counts[tenant]+2 {
+		return false
+	}
+	var last queue
+	for key, f := range h.feeds {
+		if key.tenant == most && (last.tenant != most || f.number > h.feeds[last].number) {
+			last = key
+		}
+	}
+	f := h.feeds[last]
+	for w := range f.watchers {
+		w.over = ErrCrowdedOut
+		w.wake()
+		h.leaveLocked(w, f)
+	}
+	return true
+}
+
+// leaveLocked takes a watcher out of its feed, which ends with its last one. The caller holds mu.
+func (h *Hub) leaveLocked(w *Watcher, f *feed) {
 	delete(f.watchers, w)
 	if h.watchers[w.queue.tenant]--; h.watchers[w.queue.tenant] == 0 {
 		delete(h.watchers, w.queue.tenant)
@@ -156,7 +187,19 @@ func (w *Watcher) Close() {
 	}
 }
 
-// Next waits for messages, oldest first, and says how many were left out before them. The error is that of ctx, or ErrStopped.
+// Close ends the watching. Closing twice does nothing.
+func (w *Watcher) Close() {
+	h := w.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f := h.feeds[w.queue]
+	if f != nil && f.watchers[w] {
+		h.leaveLocked(w, f)
+	}
+}
+
+// Next waits for messages, oldest first, and says how many were left out before them. The error is that of ctx, ErrStopped
+// or ErrCrowdedOut.
 func (w *Watcher) Next(ctx context.Context) (messages []browse.Message, missed int, err error) {
 	for {
 		w.hub.mu.Lock()
@@ -167,8 +210,8 @@ func (w *Watcher) Next(ctx context.Context) (messages []browse.Message, missed i
 		switch {
 		case len(messages) > 0 || missed > 0:
 			return messages, missed, nil
-		case over:
-			return nil, 0, ErrStopped
+		case over != nil:
+			return nil, 0, over
 		}
 		select {
 		case <-w.signal:
@@ -186,7 +229,7 @@ func (h *Hub) Stop() {
 	for _, f := range h.feeds {
 		f.cancel()
 		for w := range f.watchers {
-			w.over = true
+			w.over = ErrStopped
 			w.wake()
 		}
 	}

@@ -155,12 +155,14 @@ func TestTail(t *testing.T) {
 		other := uuid.New()
 		first, err := h.Watch(pg.DefaultTenant, "a")
 		require.NoError(t, err)
-		_, err = h.Watch(pg.DefaultTenant, "b")
+		_, err = h.Watch(uuid.New(), "b")
 		require.NoError(t, err)
 		_, err = h.Watch(pg.DefaultTenant, "c")
 		require.ErrorIs(t, err, ErrTooMany, "queues")
-		_, err = h.Watch(pg.DefaultTenant, "a")
-		require.NoError(t, err)
+		for range 2 {
+			_, err = h.Watch(pg.DefaultTenant, "a")
+			require.NoError(t, err)
+		}
 		_, err = h.Watch(pg.DefaultTenant, "a")
 		require.ErrorIs(t, err, ErrTooMany, "watchers of a tenant")
 		_, err = h.Watch(other, "a")
@@ -168,6 +170,46 @@ func TestTail(t *testing.T) {
 		first.Close()
 		_, err = h.Watch(pg.DefaultTenant, "a")
 		require.NoError(t, err, "there is room again")
+	})
+
+	t.Run("OneTenantCannotTakeAllQueues", func(t *testing.T) {
+		t.Parallel()
+		h := New(Config{MaxQueues: 4}, &shelf{})
+		defer h.Stop()
+		greedy, modest, third := uuid.New(), uuid.New(), uuid.New()
+		var taken []*Watcher
+		for n := range 4 {
+			w, err := h.Watch(greedy, fmt.Sprint(n))
+			require.NoError(t, err)
+			taken = append(taken, w)
+		}
+		_, err := h.Watch(greedy, "more")
+		require.ErrorIs(t, err, ErrTooMany)
+		also, err := h.Watch(greedy, "3")
+		require.NoError(t, err)
+
+		_, err = h.Watch(modest, "q")
+		require.NoError(t, err, "another tenant has none")
+		for _, w := range []*Watcher{taken[3], also} {
+			_, _, err = w.Next(t.Context())
+			require.ErrorIs(t, err, ErrCrowdedOut, "the newest one goes")
+			w.Close()
+		}
+		_, err = h.Watch(greedy, "3")
+		require.ErrorIs(t, err, ErrTooMany, "it has most already")
+		_, err = h.Watch(third, "q")
+		require.NoError(t, err)
+		_, _, err = taken[2].Next(t.Context())
+		require.ErrorIs(t, err, ErrCrowdedOut)
+		_, err = h.Watch(modest, "p")
+		require.ErrorIs(t, err, ErrTooMany, "nobody has two more than it")
+		taken[0].Close()
+		_, err = h.Watch(modest, "p")
+		require.NoError(t, err)
+		h.mu.Lock()
+		require.Equal(t, map[uuid.UUID]int{greedy: 1, modest: 2, third: 1}, h.watchers)
+		require.Len(t, h.feeds, 4)
+		h.mu.Unlock()
 	})
 
 	t.Run("WhatAWatcherDoesNotTakeIsCounted", func(t *testing.T) {
