@@ -213,6 +213,9 @@ func TestSettingsOfTrustAreCheckedTogether(t *testing.T) {
 		"ProfilesForEverybody":   {map[string]string{"QUEEN_PPROF_ADDR": "0.0.0.0:6060"}, "QUEEN_PPROF_ADDR"},
 		"ProfilesWithoutAddress": {map[string]string{"QUEEN_PPROF_ADDR": ":6060"}, "is not a loopback address"},
 		"ProfilesWithoutPort":    {map[string]string{"QUEEN_PPROF_ADDR": "127.0.0.1"}, "QUEEN_PPROF_ADDR"},
+		"ServerIDTooLong":        {map[string]string{"QUEEN_SERVER_ID": strings.Repeat("x", 256)}, "QUEEN_SERVER_ID"},
+		"ServerIDWithNUL":        {map[string]string{"QUEEN_SERVER_ID": "a\x00b"}, "QUEEN_SERVER_ID"},
+		"HostnameThatIsNoText":   {map[string]string{"HOSTNAME": "a\xff"}, "QUEEN_SERVER_ID"},
 		"ProfilesUnderAName":     {map[string]string{"QUEEN_PPROF_ADDR": "localhost:6060"}, "QUEEN_PPROF_ADDR"},
 		"SkewThatIsNegative":     {map[string]string{"JWT_CLOCK_SKEW": "-1"}, "JWT_CLOCK_SKEW"},
 	} {

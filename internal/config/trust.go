@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 func (t TLS) check() []error {
@@ -43,14 +45,20 @@ func (t Tenancy) check() []error {
 	return faults
 }
 
-// check refuses an address for profiles that others than this machine reach.
-func (s Server) check() []error {
+// maxServerID is how many characters the name of a broker may have: as many as other names.
+const maxServerID = 255
+
+// check refuses an address for profiles that others than this machine reach, and a name that cannot be told to others.
+func (s Server) check() (faults []error) {
+	if utf8.RuneCountInString(s.ServerID) > maxServerID || !utf8.ValidString(s.ServerID) || strings.ContainsFunc(s.ServerID, unicode.IsControl) {
+		faults = append(faults, fmt.Errorf("QUEEN_SERVER_ID: %.50q is no name for a broker (expected at most %d characters, none of them a control character)", s.ServerID, maxServerID))
+	}
 	if s.ProfileAddr == "" {
-		return nil
+		return faults
 	}
 	host, _, err := net.SplitHostPort(s.ProfileAddr)
 	if err != nil || !net.ParseIP(host).IsLoopback() {
-		return []error{fmt.Errorf("QUEEN_PPROF_ADDR: %q is not a loopback address with a port (expected 127.0.0.1:6060 or [::1]:6060): profiles are served without authentication", s.ProfileAddr)}
+		faults = append(faults, fmt.Errorf("QUEEN_PPROF_ADDR: %q is not a loopback address with a port (expected 127.0.0.1:6060 or [::1]:6060): profiles are served without authentication", s.ProfileAddr))
 	}
-	return nil
+	return faults
 }

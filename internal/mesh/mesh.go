@@ -113,6 +113,7 @@ type counters struct {
 
 // New returns a mesh that does nothing until it is run.
 func New(cfg Config, transport Transport) *Mesh {
+	cfg.ServerID = signature(cfg.ServerID)
 	s := sender{server: cfg.ServerID, instance: cfg.Instance, defaultTenant: cfg.DefaultTenant}
 	head := s.bare("")
 	return &Mesh{

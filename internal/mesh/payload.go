@@ -5,6 +5,7 @@ import (
 	"encoding/json/jsontext"
 	"errors"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -94,6 +95,22 @@ func isName(name string) bool {
 		}
 	}
 	return true
+}
+
+// signature is a server's name as others accept it: a longer one would leave no room in a payload for anything else.
+func signature(server string) string {
+	server = strings.Map(func(r rune) rune {
+		if r < 0x20 {
+			return utf8.RuneError
+		}
+		return r
+	}, server)
+	if len(server) > maxName {
+		if runes := []rune(server); len(runes) > maxName {
+			server = string(runes[:maxName])
+		}
+	}
+	return server
 }
 
 // weight is how much of its sender's allowance a payload uses up.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -273,4 +274,37 @@ func FuzzDecode(f *testing.F) {
 			require.Equal(t, p, back)
 		}
 	})
+}
+
+// Whatever a broker is called, it can tell the others everything, and they believe it.
+func TestAnyServerNameLeavesRoomForHints(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{strings.Repeat("x", 9000), strings.Repeat("\x01", 300), strings.Repeat("😀", 400), strings.Repeat("\xff", 9000), ""} {
+		m := New(Config{ServerID: name, Instance: uuid.New(), DefaultTenant: defaultTenant}, nil)
+		e := m.sender.newEncoder(kindMessages, 10)
+		long := strings.Repeat("😀", maxName)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			e.add(queueKey{otherTenant, long}, long, []string{long, "p"})
+		}()
+		select {
+		case <-done:
+		case <-t.Context().Done():
+		case <-time.After(20 * time.Second):
+			require.FailNow(t, "no end")
+		}
+		payloads, _ := e.payloads()
+		payloads = append(payloads, m.sender.heartbeat("build", "host:1", 1))
+		said := 0
+		for _, text := range payloads {
+			p, err := decode(text)
+			require.NoError(t, err)
+			require.Equal(t, m.cfg.ServerID, p.Server)
+			for _, it := range p.Items {
+				said += len(it.Partitions)
+			}
+		}
+		require.Equal(t, 2, said)
+	}
 }
