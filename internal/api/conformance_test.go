@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"queenmq/internal/pg"
@@ -20,6 +21,7 @@ type lived struct {
 	t *testing.T
 	*stack
 	conformance
+	pool      *pgxpool.Pool
 	partition string // of queue "shop.orders", partition "p1"
 	dead      string // id of the dead letter of message "m1"
 }
@@ -64,7 +66,8 @@ const pipelineID = "0199b0c4-7be2-4c04-a1d9-5e2c8f0b6731"
 
 func newLived(t *testing.T) *lived {
 	t.Helper()
-	l := &lived{t: t, stack: newStack(t, testdb.New(t))}
+	database := testdb.New(t)
+	l := &lived{t: t, stack: newStack(t, database), pool: database.Pool(t)}
 	l.conformance = conformance{description(t, l.Server), map[string]bool{}}
 	l.do("POST", "/api/v1/configure", `{"queue":"shop.orders","options":{"leaseTime":60,"retryLimit":0,"maxSize":1000}}`, 200)
 	var items []string
