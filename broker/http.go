@@ -86,7 +86,8 @@ func (b *Broker) newHTTPFront(e *engine) *httpFront {
 	f := &httpFront{general: b.newHTTPServer(e)}
 	if b.cfg.Server.FastPath && b.cfg.TLS.Cert == "" && http1.Supported {
 		f.fast = http1.New(http1.Config{
-			Handler: f.general.Handler, Takes: api.Busy, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, ErrorLog: f.general.ErrorLog,
+			Handler: f.general.Handler, Takes: api.Busy, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, WriteTimeout: api.DefaultStallTimeout,
+			ErrorLog: f.general.ErrorLog,
 		})
 	}
 	return f
@@ -94,12 +95,16 @@ func (b *Broker) newHTTPFront(e *engine) *httpFront {
 
 // serveOn starts what serves the listeners, with TLS when the general server has certificates.
 func (f *httpFront) serveOn(listeners []net.Listener, secure bool, start func(part string, run func() error)) {
-	serve := f.general.Serve
-	if secure { // the server cannot be asked: serving gives it a TLS configuration either way
-		serve = func(l net.Listener) error { return f.general.ServeTLS(l, "", "") }
+	general := func(l net.Listener) error {
+		l = &boundedListener{l, api.DefaultStallTimeout}
+		if secure { // the server cannot be asked: serving gives it a TLS configuration either way
+			return f.general.ServeTLS(l, "", "")
+		}
+		return f.general.Serve(l)
 	}
+	serve := general
 	if f.fast != nil {
-		start("http server", func() error { return ignoreClosed(f.general.Serve(f.fast.Others())) })
+		start("http server", func() error { return ignoreClosed(general(f.fast.Others())) })
 		serve = f.fast.Serve
 	}
 	for _, listener := range listeners {

@@ -44,7 +44,6 @@ func (b *ackBuffer) recycle() {
 func (s *Server) acknowledge(w http.ResponseWriter, r *http.Request, scan func(*ackScan, []byte) error) error {
 	s.metrics.ackRequests.Add(1)
 	buffer := ackBuffers.Get().(*ackBuffer) //nolint:forcetypeassert // the pool holds nothing else
-	defer buffer.recycle()
 	var err error
 	if buffer.body, err = s.readBody(w, r, buffer.body); err != nil {
 		return err
@@ -67,6 +66,8 @@ func (s *Server) acknowledge(w http.ResponseWriter, r *http.Request, scan func(*
 	out := getBuffer()
 	defer putBuffer(out)
 	*out = appendAckResults((*out)[:0], results)
+	buffer.recycle()
+	releaseBody(w)                        // a client that does not read its answer keeps nobody out
 	_ = writeJSON(w, http.StatusOK, *out) // done whether the client reads it or not
 	return nil
 }

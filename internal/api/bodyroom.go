@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 
@@ -205,5 +206,12 @@ func (h *bodyHold) release() {
 	if h.bytes > 0 {
 		h.share.free.Release(h.bytes)
 		h.bytes = 0
+	}
+}
+
+// releaseBody gives the room of a request's body back before its answer is sent. Nothing of the body may be used any more.
+func releaseBody(w http.ResponseWriter) {
+	if answer, ok := w.(*response); ok {
+		answer.body.release()
 	}
 }

@@ -156,6 +156,15 @@ type batch struct {
 	released  int
 	done      int
 	abandoned int
+	// sending gets what gives the answer up; nil drops it.
+	sending chan func()
+}
+
+func (b *batch) Sending(giveUp func()) (sent func()) {
+	if b.sending != nil {
+		b.sending <- giveUp
+	}
+	return func() {}
 }
 
 func (b *batch) AppendJSON(dst []byte) []byte { return append(dst, b.body...) }

@@ -13,6 +13,7 @@ type popResult interface {
 	AppendJSON(dst []byte) []byte
 	Messages() int
 	Release()
+	Sending(giveUp func()) (sent func())
 	Done()
 	Abandon(ctx context.Context)
 }
@@ -83,7 +84,7 @@ func (s *Server) deliver(w http.ResponseWriter, r *http.Request, result popResul
 	defer putBuffer(out)
 	*out = result.AppendJSON((*out)[:0])
 	result.Release() // a slow reader holds one copy of its messages, not two
-	err := writeJSON(w, http.StatusOK, *out)
+	err := sendBatch(w, result, *out)
 	if err == nil {
 		// Small answers are still buffered. Send them now, while there is somebody to give the batch back.
 		err = http.NewResponseController(w).Flush()
@@ -93,4 +94,12 @@ func (s *Server) deliver(w http.ResponseWriter, r *http.Request, result popResul
 		result.Abandon(r.Context())
 	}
 	return nil
+}
+
+// sendBatch sends the rendered batch. While others wait for the memory that it takes it must be read faster than otherwise.
+func sendBatch(w http.ResponseWriter, result popResult, body []byte) error {
+	if answer, ok := w.(*response); ok && len(body) > maxUnwatched {
+		defer result.Sending(answer.giveUp)()
+	}
+	return writeJSON(w, http.StatusOK, body)
 }

@@ -1,11 +1,13 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"queenmq/internal/engine/push"
 )
@@ -50,26 +52,50 @@ func (s *Server) push(w http.ResponseWriter, r *http.Request) error {
 		return writeJSON(w, http.StatusCreated, []byte("[]"))
 	}
 	s.metrics.pushMessages.Add(int64(len(buffer.items)))
-	verdicts, err := s.deps.Pusher.Push(r.Context(), push.Request{
+	ctx, cancel := outliving(r.Context())
+	defer cancel()
+	verdicts, err := s.deps.Pusher.Push(ctx, push.Request{
 		Tenant: tenantOf(r), ProducerSub: subjectOf(r), Items: buffer.items,
 	})
 	if err != nil {
 		return err // the pusher may still hold payloads: the buffer is left to the garbage collector
 	}
-	err = s.writeVerdicts(w, r, buffer.items, verdicts)
-	buffer.recycle()
-	return err
-}
-
-// writeVerdicts renders the answer of a push. When the database was away, or the key was missing, for every single item, the whole request is
-// answered 503: clients repeat it with the same transaction ids, which stores each message once.
-func (s *Server) writeVerdicts(w http.ResponseWriter, r *http.Request, items []push.Item, verdicts []push.Verdict) error {
-	paused := s.deps.Flags.PushesPaused()
-	if err := failedAltogether(verdicts); err != nil && !paused {
-		return err
-	}
 	out := getBuffer()
 	defer putBuffer(out)
+	status, err := s.renderVerdicts(out, r, buffer.items, verdicts)
+	buffer.recycle()
+	releaseBody(w) // a client that does not read its answer keeps nobody out
+	if err != nil {
+		return err
+	}
+	_ = writeJSON(w, status, *out) // committed whether the client reads it or not
+	return nil
+}
+
+// leavingGrace is how long a push goes on after the end of its client's input. Clients that only end their side of the connection, as pipes
+// of a shell do, are told what became of it; of those that left, none keeps its memory for much longer.
+const leavingGrace = 5 * time.Second
+
+// outliving is a request's context, ending leavingGrace later.
+func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		late := time.AfterFunc(leavingGrace, cancel)
+		context.AfterFunc(longer, func() { late.Stop() })
+	})
+	return longer, func() {
+		stop()
+		cancel()
+	}
+}
+
+// renderVerdicts renders the answer of a push. When the database was away, or the key was missing, for every single item, the whole request is
+// answered 503: clients repeat it with the same transaction ids, which stores each message once.
+func (s *Server) renderVerdicts(out *[]byte, r *http.Request, items []push.Item, verdicts []push.Verdict) (status int, err error) {
+	paused := s.deps.Flags.PushesPaused()
+	if err := failedAltogether(verdicts); err != nil && !paused {
+		return 0, err
+	}
 	dst := append((*out)[:0], '[')
 	for i := range verdicts {
 		if i > 0 {
@@ -79,12 +105,11 @@ func (s *Server) writeVerdicts(w http.ResponseWriter, r *http.Request, items []p
 	}
 	dst = append(dst, ']')
 	*out = dst
-	status := http.StatusCreated
+	status = http.StatusCreated
 	if paused && slices.ContainsFunc(verdicts, func(v push.Verdict) bool { return v.Status == push.StatusFailed }) {
 		status = http.StatusInternalServerError // what the contract has for maintenance
 	}
-	_ = writeJSON(w, status, dst) // committed whether the client reads it or not
-	return nil
+	return status, nil
 }
 
 // surroundings are the reasons for a failure that lie in this broker and what it needs, not in the items.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -195,6 +196,11 @@ type response struct {
 	stall  time.Duration
 	// body is the room that the request's body takes.
 	body bodyHold
+
+	mu sync.Mutex
+	// line bounds the write of a large answer that is under way; nil without one.
+	line    *http.ResponseController
+	givenUp bool
 }
 
 func (w *response) WriteHeader(status int) {
@@ -214,20 +220,54 @@ func (w *response) Write(b []byte) (n int, err error) {
 	// Piece by piece, each in its time: a client that stops reading must not pin a large answer until it leaves.
 	line := http.NewResponseController(w.ResponseWriter)
 	for len(b) > 0 {
-		_ = line.SetWriteDeadline(time.Now().Add(w.stall)) // a writer without a connection has none
+		if !w.nextPiece(line) {
+			return n, os.ErrDeadlineExceeded
+		}
 		wrote, err := w.ResponseWriter.Write(b[:min(len(b), watchedPiece)])
 		n += wrote
 		if err != nil {
+			w.endPieces()
 			return n, err
 		}
 		b = b[wrote:]
 	}
+	w.endPieces()
 	_ = line.SetWriteDeadline(time.Time{}) // the connection goes on to the next request
 	return n, nil
 }
 
+// nextPiece gives the next write its time, unless the answer was given up.
+func (w *response) nextPiece(line *http.ResponseController) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.givenUp {
+		w.line = nil
+		return false
+	}
+	w.line = line
+	_ = line.SetWriteDeadline(time.Now().Add(w.stall)) // a writer without a connection has none
+	return true
+}
+
+func (w *response) endPieces() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.line = nil
+}
+
+// giveUp ends the write of a large answer that is under way. It may be called at any time from any goroutine.
+func (w *response) giveUp() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.line != nil {
+		w.givenUp = true
+		_ = w.line.SetWriteDeadline(time.Unix(1, 0)) // long ago
+	}
+}
+
 const (
-	// maxUnwatched is the largest answer that is written without a deadline: the kernel takes it whether the client reads or not.
+	// maxUnwatched is the largest answer that is left to the server's own bound on writes: usually the kernel takes it whether the client
+	// reads or not.
 	maxUnwatched = 16 << 10
 	// watchedPiece is how much of an answer must leave within the stall timeout.
 	watchedPiece = 1 << 20

@@ -7,13 +7,16 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"queenmq/internal/engine/pop"
+	"queenmq/internal/engine/push"
 )
 
 // send opens a connection to the server and sends text.
@@ -127,6 +130,30 @@ func TestStalledReaderGivesItsBatchBack(t *testing.T) {
 	})
 }
 
+// A large answer that others must not wait for any longer is given up at once, not when its client has read nothing for long enough.
+func TestSlowReaderGivesWay(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, serve func(*testing.T, http.Handler) *httptest.Server) {
+		abandoned, sending := make(chan struct{}), make(chan func(), 1)
+		claimed := &abandonedBatch{batch: batch{body: strings.Repeat("x", 64<<20), sending: sending}, done: abandoned}
+		w := &world{stall: time.Hour, pop: func(context.Context, pop.Request) (popResult, error) { return claimed, nil }}
+		send(t, serve(t, w.server()), "GET /api/v1/pop/queue/q HTTP/1.1\r\nHost: queen\r\n\r\n")
+		giveUp := <-sending
+		again := time.NewTicker(time.Millisecond)
+		defer again.Stop()
+		for late := time.After(20 * time.Second); ; { // it may not have begun
+			giveUp()
+			select {
+			case <-abandoned:
+				return
+			case <-again.C:
+			case <-late:
+				require.FailNow(t, "the batch is still held")
+			}
+		}
+	})
+}
+
 // A client that leaves while its pop waits ends it at once.
 func TestWaitingPopEndsWithItsClient(t *testing.T) {
 	t.Parallel()
@@ -156,3 +183,50 @@ type abandonedBatch struct {
 }
 
 func (b *abandonedBatch) Abandon(context.Context) { close(b.done) }
+
+// What a client that left has asked for does not wait for long.
+func TestPushOfAClientThatLeftEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client, leave := context.WithCancel(context.WithValue(t.Context(), tenantKey{}, "t"))
+		ctx, cancel := outliving(client)
+		defer cancel()
+		require.Equal(t, "t", ctx.Value(tenantKey{}))
+		began := time.Now()
+		leave()
+		synctest.Wait()
+		require.NoError(t, ctx.Err())
+		<-ctx.Done()
+		require.Equal(t, leavingGrace, time.Since(began))
+
+		client, leave = context.WithCancel(t.Context())
+		ctx, cancel = outliving(client)
+		cancel()
+		require.Error(t, ctx.Err())
+		leave()
+	})
+}
+
+type tenantKey struct{}
+
+// A client that sends its push and ends its side of the connection, as pipes of a shell do, is told what became of it.
+func TestHalfClosedPushIsAnswered(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, serve func(*testing.T, http.Handler) *httptest.Server) {
+		w := &world{push: func(ctx context.Context, r push.Request) ([]push.Verdict, error) {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-time.After(200 * time.Millisecond): // the server has seen the end of the input by then
+			}
+			return (&world{}).Push(ctx, r)
+		}}
+		const body = `{"items":[{"queue":"q","payload":1}]}`
+		conn := send(t, serve(t, w.server()), "POST /api/v1/push HTTP/1.1\r\nHost: queen\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body)
+		require.NoError(t, conn.CloseWrite())
+		text, err := io.ReadAll(conn)
+		require.NoError(t, err)
+		require.Contains(t, string(text), "HTTP/1.1 201 Created")
+		require.Contains(t, string(text), `"status":"queued"`)
+	})
+}

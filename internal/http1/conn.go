@@ -50,6 +50,9 @@ type conn struct {
 	receive func(fd uintptr) (done bool)
 	count   int
 	fault   error
+	// transmit is transmitNow, made once: it sends the beginning of rest, which it takes off.
+	transmit func(fd uintptr) (done bool)
+	rest     []byte
 
 	watched   bool
 	answered  bool // at least one request
@@ -321,6 +324,16 @@ func (c *conn) closeIf(state int32) {
 	}
 }
 
+// closeIfLate closes the connection when it waited too long.
+func (c *conn) closeIfLate(now int64) {
+	// The state first: a connection that becomes idle says since when before it says so.
+	state := c.state.Load()
+	waited := time.Duration(now - c.since.Load())
+	if state == stateNew && waited > c.server.cfg.ReadHeaderTimeout || state == stateIdle && waited > c.server.cfg.IdleTimeout {
+		c.closeIf(state)
+	}
+}
+
 // abort closes the connection whatever it does.
 func (c *conn) abort() {
 	c.mu.Lock()
@@ -334,9 +347,41 @@ func (c *conn) abort() {
 	}
 }
 
+// write sends b. Usually the kernel takes it at once; only when it does not, because the client does not read, there is a timeout, so that
+// it costs nothing otherwise. Without bounded there is none.
+func (c *conn) write(b []byte, bounded bool) error {
+	c.rest = b
+	err := c.raw.Write(c.transmit)
+	b, c.rest = c.rest, nil
+	if err != nil || len(b) == 0 {
+		return err
+	}
+	defer c.boundWrite(bounded)()
+	_, err = c.tcp.Write(b)
+	return err
+}
+
+// transmitNow sends as much of rest as the kernel takes now. What is wrong with the connection the next write finds.
+func (c *conn) transmitNow(fd uintptr) bool {
+	if n, err := syscall.Write(int(fd), c.rest); err == nil {
+		c.rest = c.rest[n:]
+	}
+	return true
+}
+
 // writeBoth sends two pieces with one system call.
-func (c *conn) writeBoth(head, rest []byte) error {
+func (c *conn) writeBoth(head, rest []byte, bounded bool) error {
+	defer c.boundWrite(bounded)()
 	pieces := net.Buffers{head, rest}
 	_, err := pieces.WriteTo(c.tcp)
 	return err
+}
+
+// boundWrite gives the next write its deadline until the returned function is called.
+func (c *conn) boundWrite(bounded bool) (over func()) {
+	if !bounded || c.server.cfg.WriteTimeout <= 0 {
+		return func() {}
+	}
+	_ = c.tcp.SetWriteDeadline(time.Now().Add(c.server.cfg.WriteTimeout))
+	return func() { _ = c.tcp.SetWriteDeadline(time.Time{}) }
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -28,8 +29,8 @@ type exchange struct {
 	typed bool
 	held  []byte
 	fault error // of the connection
-	// writeDeadline says that the connection has one.
-	writeDeadline bool
+	// writeDeadline says that the handler has set one.
+	writeDeadline atomic.Bool
 }
 
 var exchanges = sync.Pool{New: func() any {
@@ -170,7 +171,7 @@ func (x *exchange) Write(b []byte) (int, error) {
 	}
 	x.wrote += int64(len(b))
 	if x.out == nil {
-		_, x.fault = x.conn.tcp.Write(b)
+		x.fault = x.conn.write(b, !x.writeDeadline.Load())
 	} else {
 		x.endHeader(b)
 		x.send(b)
@@ -193,9 +194,9 @@ func (x *exchange) endHeader(b []byte) {
 func (x *exchange) send(b []byte) {
 	if len(b) <= maxCopied {
 		*x.out = append(*x.out, b...)
-		_, x.fault = x.conn.tcp.Write(*x.out)
+		x.fault = x.conn.write(*x.out, !x.writeDeadline.Load())
 	} else {
-		x.fault = x.conn.writeBoth(*x.out, b)
+		x.fault = x.conn.writeBoth(*x.out, b, !x.writeDeadline.Load())
 	}
 	x.releaseOut()
 }
@@ -225,7 +226,7 @@ func (x *exchange) finish() bool {
 	} else {
 		_ = x.FlushError()
 	}
-	if x.writeDeadline {
+	if x.writeDeadline.Load() {
 		_ = x.conn.tcp.SetWriteDeadline(time.Time{})
 	}
 	if x.body.hasDeadline() {
@@ -248,9 +249,9 @@ func (x *exchange) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline is for http.ResponseController.
+// SetWriteDeadline is for http.ResponseController. Until the handler returns it may be called from any goroutine, to end a write under way.
 func (x *exchange) SetWriteDeadline(at time.Time) error {
-	x.writeDeadline = !at.IsZero()
+	x.writeDeadline.Store(!at.IsZero())
 	return x.conn.tcp.SetWriteDeadline(at)
 }
 

@@ -10,6 +10,8 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -504,4 +506,95 @@ func TestNoRequestIsHandledWithoutAnAnswer(t *testing.T) {
 		client.CloseIdleConnections()
 		require.Equal(t, handled.Load(), answered.Load())
 	}
+}
+
+// A client that sends requests and reads no answer must not keep its connection, and what its requests hold, for ever.
+func TestClientThatReadsNothing(t *testing.T) {
+	t.Parallel()
+	for name, size := range map[string]int{"ShortAnswers": 100, "LongerThanOnePiece": maxCopied + 100, "NoLength": -1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var under atomic.Int64
+			p := start(t, func(w http.ResponseWriter, _ *http.Request) {
+				under.Add(1)
+				defer under.Add(-1)
+				text := strings.Repeat("x", max(size, 100))
+				if size > 0 {
+					w.Header()["Content-Length"] = []string{strconv.Itoa(size)}
+				}
+				_, _ = io.WriteString(w, text)
+			}, func(c *Config) { c.WriteTimeout = 100 * time.Millisecond })
+			c := p.dial(t, "")
+			require.NoError(t, c.SetReadBuffer(4<<10))
+			many := []byte(strings.Repeat(get, 1000))
+			for {
+				if _, err := c.Write(many); err != nil {
+					require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "still open")
+					break
+				}
+			}
+			require.Eventually(t, func() bool { return under.Load() == 0 && p.each(func(*conn) {}) == 0 }, patience, time.Millisecond)
+		})
+	}
+}
+
+// A client that reads slowly, but reads, gets everything.
+func TestClientThatReadsSlowly(t *testing.T) {
+	t.Parallel()
+	p := start(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header()["Content-Length"] = []string{"1000"}
+		_, _ = io.WriteString(w, strings.Repeat("x", 1000))
+	}, func(c *Config) { c.WriteTimeout = patience })
+	c := p.dial(t, "")
+	const n = 20_000
+	go func() { _, _ = io.WriteString(c, strings.Repeat(get, n)) }()
+	require.Eventually(t, func() bool { // the answers do not fit in between
+		blocked := false
+		p.each(func(one *conn) { blocked = blocked || one.state.Load() == stateActive })
+		return blocked
+	}, patience, time.Millisecond)
+	r := bufio.NewReader(c)
+	for range n {
+		answer := readAnswer(t, r)
+		require.Equal(t, http.StatusOK, answer.Status)
+		require.Equal(t, strings.Repeat("x", 1000), answer.Body)
+	}
+}
+
+// A connection whose request took long is not taken for one that waited that long for its next.
+func TestConnectionThatJustBecameIdleStays(t *testing.T) {
+	t.Parallel()
+	client, err := net.Dial("tcp", start(t, hello, nil).address)
+	require.NoError(t, err)
+	defer client.Close()
+	c := &conn{server: New(Config{IdleTimeout: time.Second}), tcp: client.(*net.TCPConn)}
+	const step = int64(time.Minute)
+	var now atomic.Int64
+	c.state.Store(stateActive)
+	stop := make(chan struct{})
+	var reaping sync.WaitGroup
+	reaping.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				c.closeIfLate(now.Load())
+			}
+		}
+	})
+	for k := range int64(1_000_000) {
+		now.Store(k * step)
+		c.since.Store(k * step)
+		idle := c.state.CompareAndSwap(stateActive, stateIdle)
+		for range 20 { // for long enough to be seen
+			idle = idle && c.state.Load() == stateIdle
+		}
+		if !idle || !c.state.CompareAndSwap(stateIdle, stateActive) {
+			break
+		}
+	}
+	close(stop)
+	reaping.Wait()
+	require.Equal(t, stateActive, c.state.Load())
 }

@@ -23,6 +23,9 @@ type Config struct {
 	ReadHeaderTimeout time.Duration
 	// IdleTimeout is how long a connection may wait for its next request.
 	IdleTimeout time.Duration
+	// WriteTimeout is how long a client may keep a part of an answer from being sent, which it does by reading nothing, before its connection
+	// is given up. A deadline that the handler sets counts instead. 0 is for ever.
+	WriteTimeout time.Duration
 	// ErrorLog takes panics of handlers and failures to accept. Nil drops them.
 	ErrorLog *log.Logger
 }
@@ -134,7 +137,7 @@ func (s *Server) accept(accepted net.Conn) {
 		return
 	}
 	c := &conn{server: s, tcp: tcp, raw: raw}
-	c.receive = c.receiveNow
+	c.receive, c.transmit = c.receiveNow, c.transmitNow
 	c.since.Store(s.clock.now())
 	s.mu.Lock()
 	if s.closing.Load() {
@@ -196,11 +199,7 @@ func (s *Server) reap() {
 		now := s.clock.now()
 		s.mu.Lock()
 		for _, c := range s.conns {
-			waited := time.Duration(now - c.since.Load())
-			switch state := c.state.Load(); {
-			case state == stateNew && waited > s.cfg.ReadHeaderTimeout, state == stateIdle && waited > s.cfg.IdleTimeout:
-				c.closeIf(state)
-			}
+			c.closeIfLate(now)
 		}
 		s.mu.Unlock()
 	}

@@ -61,6 +61,9 @@ type share struct {
 	mu      sync.Mutex
 	free    int64
 	waiting list.List // of *roomWaiter, first come first served
+	// sending are the answers on their way that have room here; hurrying says that relieve will look at them again.
+	sending  map[*sending]struct{}
+	hurrying bool
 }
 
 type roomWaiter struct {
@@ -118,6 +121,7 @@ func (r *room) wait(ctx context.Context, h *hold, bytes int64) error {
 	s.mu.Lock()
 	place := s.waiting.PushBack(w)
 	s.grantLocked()
+	s.hurryLocked()
 	s.mu.Unlock()
 	select {
 	case <-w.granted:
