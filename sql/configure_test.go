@@ -134,6 +134,13 @@ func TestConfigure(t *testing.T) {
 		require.Equal(t, 5.0, log.configure(t, "unknown", `{"__strict":true}`).Options["leaseTime"])
 	})
 
+	t.Run("NumbersAndBooleansAsTextAreTakenForWhatTheySay", func(t *testing.T) {
+		t.Parallel()
+		got := log.configure(t, "text", `{"leaseTime":"60","minPopWaitTime":"70000","dedupWindowSeconds":"-1","deadLetterQueue":"false","retentionEnabled":"True"}`)
+		require.Empty(t, cmp.Diff(with(optionDefaults(), "leaseTime", 60.0, "minPopWaitTime", 60000.0, "dedupWindowSeconds", 0.0,
+			"deadLetterQueue", false, "retentionEnabled", true), got.Options))
+	})
+
 	t.Run("Clamps", func(t *testing.T) {
 		t.Parallel()
 		got := log.configure(t, "clamps", `{"minPopWaitTime":-1,"dedupWindowSeconds":-1}`)
@@ -180,7 +187,10 @@ func TestConfigureRefusesBadOptionsBeforeTouchingTheQueue(t *testing.T) {
 		{`{"leaseTime":0}`, `option "leaseTime" must be an integer from 1 to 604800 seconds, got 0`},
 		{`{"leaseTime":604801}`, `option "leaseTime" must be an integer from 1 to 604800 seconds, got 604801`},
 		{`{"leaseTime":1.5}`, `option "leaseTime" must be an integer from 1 to 604800 seconds, got 1.5`},
-		{`{"leaseTime":"60"}`, `option "leaseTime" must be an integer from 1 to 604800 seconds, got "60"`},
+		{`{"leaseTime":"0"}`, `option "leaseTime" must be an integer from 1 to 604800 seconds, got 0`},
+		{`{"leaseTime":"soon"}`, `option "leaseTime" must be an integer from 1 to 604800 seconds, got "soon"`},
+		{`{"leaseTime":"6e1"}`, `option "leaseTime" must be an integer from 1 to 604800 seconds, got "6e1"`},
+		{`{"leaseTime":""}`, `option "leaseTime" must be an integer from 1 to 604800 seconds, got ""`},
 		{`{"leaseTime":true}`, `option "leaseTime" must be an integer from 1 to 604800 seconds, got true`},
 		{`{"leaseTime":{}}`, `option "leaseTime" must be an integer from 1 to 604800 seconds, got {}`},
 		{`{"priority":1000001}`, `option "priority" must be an integer from -1000000 to 1000000, got 1000001`},
@@ -190,7 +200,7 @@ func TestConfigureRefusesBadOptionsBeforeTouchingTheQueue(t *testing.T) {
 		{`{"maxSize":2147483648}`, `option "maxSize" must be an integer from 0 to 2147483647 messages, got 2147483648`},
 		{`{"ttl":315360001}`, `option "ttl" must be an integer from 0 to 315360000 seconds`},
 		{`{"deadLetterQueue":1}`, `option "deadLetterQueue" must be true or false, got 1`},
-		{`{"dlqAfterMaxRetries":"true"}`, `option "dlqAfterMaxRetries" must be true or false, got "true"`},
+		{`{"dlqAfterMaxRetries":"yes"}`, `option "dlqAfterMaxRetries" must be true or false, got "yes"`},
 		{`{"retentionEnabled":[]}`, `option "retentionEnabled" must be true or false, got []`},
 		{`{"encryptionEnabled":"on"}`, `option "encryptionEnabled" must be true or false, got "on"`},
 		{`{"delayedProcessing":-2}`, `option "delayedProcessing" must be`},
@@ -198,7 +208,7 @@ func TestConfigureRefusesBadOptionsBeforeTouchingTheQueue(t *testing.T) {
 		{`{"retentionSeconds":1e400}`, `option "retentionSeconds" must be`},
 		{`{"completedRetentionSeconds":-1}`, `option "completedRetentionSeconds" must be`},
 		{`{"maxWaitTimeSeconds":-1}`, `option "maxWaitTimeSeconds" must be`},
-		{`{"minPopWaitTime":"5"}`, `option "minPopWaitTime" must be an integer from 0 to 60000 milliseconds, got "5"`},
+		{`{"minPopWaitTime":"5s"}`, `option "minPopWaitTime" must be an integer from 0 to 60000 milliseconds, got "5s"`},
 		{`{"dedupWindowSeconds":2592001}`, `option "dedupWindowSeconds" must be an integer from 0 to 2592000 seconds, got 2592001`},
 		{`{"dlqRetentionSeconds":-1}`, `option "dlqRetentionSeconds" must be`},
 		{`{"redeliveryDelayMs":-1}`, `option "redeliveryDelayMs" must be an integer from 0 to 86400000 milliseconds, got -1`},

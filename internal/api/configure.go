@@ -90,6 +90,9 @@ func decodeConfigure(body []byte) (configureRequest, error) {
 // optionsOf returns the options object, or what stands in for it.
 func optionsOf(members map[string]jsontext.Value) (map[string]jsontext.Value, error) {
 	if raw, ok := present(members, "options"); ok {
+		if isEmpty(raw) {
+			return map[string]jsontext.Value{}, nil
+		}
 		options, err := decodeObject(raw)
 		if err != nil {
 			return nil, newError(codeBadBody, "bad body: options must be an object")

@@ -13,7 +13,7 @@ import (
 // deadLetterFilter reads the filters that all dead-letter routes share.
 func deadLetterFilter(q lenientQuery) (pg.DeadLetterFilter, error) {
 	filter := pg.DeadLetterFilter{
-		Queue: q.text("queue"), Partition: q.text("partition"), Group: q.text("consumerGroup"), From: q.text("from"), To: q.text("to"),
+		Queue: q.text("queue"), Partition: q.text("partition"), Group: q.text("consumerGroup"), From: q.time("from"), To: q.time("to"),
 		Shape: q.text("shape"), Error: q.text("error"), TransactionID: q.text("transactionId"), After: q.text("cursor"),
 	}
 	filter.Limit, filter.Offset = q.page(100)

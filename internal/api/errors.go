@@ -183,7 +183,7 @@ func classify(err error, prefix string) *requestError {
 	}
 	if text == "" {
 		text = errorRows[c].text
-		if prefix != "" && c != codePoolExhausted {
+		if prefix != "" && c != codePoolExhausted && c != codeInvalidCursor { // the contract has these two bare
 			text = strings.TrimSuffix(prefix, ": ") + ": " + text
 		}
 	}

@@ -171,10 +171,10 @@ func (s *Server) sought(w http.ResponseWriter, r *http.Request, target pg.SeekTa
 }
 
 // decodeSeek reads {"toEnd": true}, {"timestamp": text} or {"offset": n}, and whether the seek is only to be tried out ("dryRun": true).
-// With endWhenEmpty, no body and an object without a target mean to the end, as clients send them for one partition.
+// With endWhenEmpty, no body and a body without a target mean to the end, as clients send them for one partition.
 func decodeSeek(body []byte, endWhenEmpty bool) (target pg.SeekTarget, dryRun bool, err error) {
 	badBody := newError(codeBadBody, "bad body")
-	if len(body) == 0 && endWhenEmpty {
+	if endWhenEmpty && isEmpty(body) {
 		return pg.SeekTarget{ToEnd: true}, false, nil
 	}
 	members, err := decodeObject(body)

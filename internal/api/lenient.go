@@ -27,6 +27,9 @@ func lenient(r *http.Request) lenientQuery {
 // text returns a parameter; the empty text is absent.
 func (q lenientQuery) text(name string) string { return q.values.Get(name) }
 
+// time returns a parameter that is a time, as text.
+func (q lenientQuery) time(name string) string { return zoneSign(q.text(name)) }
+
 // integer returns a parameter between least and most, or absent.
 func (q lenientQuery) integer(name string, absent, least, most int) int {
 	n, err := strconv.Atoi(strings.TrimSpace(q.text(name)))

@@ -45,6 +45,7 @@ func TestManagementScenarios(t *testing.T) {
 		{name: "PartitionsBadSort", method: "GET", path: "/api/v1/resources/queues/q/partitions?sort=size", status: 400, contains: []string{`"code":"invalid_parameter"`, "sort must be name, depth or age"}},
 		{name: "PartitionsBadCursor", method: "GET", path: "/api/v1/resources/queues/q/partitions?cursor=x", world: failing(pg.ErrInvalidCursor), status: 400, contains: []string{"invalid cursor", `"code":"invalid_cursor"`}},
 		{name: "PurgeWithoutBody", method: "POST", path: "/api/v1/resources/queues/q/purge", world: answering(`{"queue":"q","dryRun":false,"partitions":2,"messages":5,"unread":0,"done":true}`), status: 200, exact: `{"queue":"q","dryRun":false,"partitions":2,"messages":5,"unread":0,"done":true}`},
+		{name: "PurgeEmptyMapOfPHP", method: "POST", path: "/api/v1/resources/queues/q/purge", body: `[]`, world: answering(`{"queue":"q","dryRun":false,"partitions":0,"messages":0,"unread":0,"done":true}`), status: 200},
 		{name: "PurgeBadMode", method: "POST", path: "/api/v1/resources/queues/q/purge", body: `{"mode":"some"}`, status: 400, contains: []string{"mode must be"}},
 		{name: "PurgeBadDryRun", method: "POST", path: "/api/v1/resources/queues/q/purge", body: `{"dryRun":"yes"}`, status: 400, contains: []string{"dryRun must be true or false"}},
 		{name: "PurgeUnknown", method: "POST", path: "/api/v1/resources/queues/q/purge", world: answering(`{"error":"Queue not found"}`), status: 404},
@@ -63,6 +64,10 @@ func TestManagementScenarios(t *testing.T) {
 		{name: "SeekGroupUnknown", method: "POST", path: "/api/v1/consumer-groups/g/queues/q/seek", body: `{"toEnd":true}`, world: answering(`{"success":false,"error":"Queue not found or has no partitions","partitionsUpdated":0}`), status: 404, contains: []string{`"partitionsUpdated":0`}},
 		{name: "SeekPartitionEmptyBody", method: "POST", path: "/api/v1/consumer-groups/g/queues/q/partitions/p/seek", status: 200},
 		{name: "SeekPartitionEmptyObject", method: "POST", path: "/api/v1/consumer-groups/g/queues/q/partitions/p/seek", body: `{}`, status: 200},
+		{name: "SeekPartitionEmptyMapOfPHP", method: "POST", path: "/api/v1/consumer-groups/g/queues/q/partitions/p/seek", body: `[]`, status: 200},
+		{name: "SeekPartitionNull", method: "POST", path: "/api/v1/consumer-groups/g/queues/q/partitions/p/seek", body: ` null`, status: 200},
+		{name: "SeekPartitionArray", method: "POST", path: "/api/v1/consumer-groups/g/queues/q/partitions/p/seek", body: `[1]`, status: 400, contains: []string{`"error":"bad body"`}},
+		{name: "SeekGroupEmptyMapOfPHP", method: "POST", path: "/api/v1/consumer-groups/g/queues/q/seek", body: `[]`, status: 400, contains: []string{`"error":"bad body"`}},
 		{name: "SeekPartitionNotToEnd", method: "POST", path: "/api/v1/consumer-groups/g/queues/q/partitions/p/seek", body: `{"toEnd":false}`, status: 400, contains: []string{"Must specify"}},
 		{name: "SeekPartitionUnknown", method: "POST", path: "/api/v1/consumer-groups/g/queues/q/partitions/p/seek", body: `{"toEnd":true}`, world: answering(`{"success":false,"error":"Partition not found"}`), status: 404},
 		{name: "DeleteGroup", method: "DELETE", path: "/api/v1/consumer-groups/g?deleteMetadata=perhaps", status: 200},
@@ -71,7 +76,7 @@ func TestManagementScenarios(t *testing.T) {
 		// messages
 		{name: "MessagesEmpty", method: "GET", path: "/api/v1/messages", status: 200, exact: `{"messages":[],"mode":{"hasQueueMode":false,"busGroupsCount":0,"type":""},"total":0,"nextCursor":null}`},
 		{name: "MessagesBadTrace", method: "GET", path: "/api/v1/messages?traceId=x", status: 400, contains: []string{`"error":"traceId must be a UUID"`}},
-		{name: "MessagesBadCursor", method: "GET", path: "/api/v1/messages?cursor=x", world: failing(pg.ErrInvalidCursor), status: 400, contains: []string{`"error":"list failed: invalid cursor"`}},
+		{name: "MessagesBadCursor", method: "GET", path: "/api/v1/messages?cursor=x", world: failing(pg.ErrInvalidCursor), status: 400, exact: `{"error":"invalid cursor","code":"invalid_cursor"}`},
 		{name: "MessagesNoTime", method: "GET", path: "/api/v1/messages?from=soon", world: failing(badTimestamp), status: 400, contains: []string{"is not a time"}},
 		{name: "MessageOddAddress", method: "GET", path: "/api/v1/messages/nowhere/t", status: 404, exact: `{"error":"Message not found","code":"not_found"}`},
 		{name: "DeleteMessageOddAddress", method: "DELETE", path: "/api/v1/messages/nowhere/t", status: 404, contains: []string{`"success":false,"partitionId":"nowhere","transactionId":"t","error":"Message not found","message":"No dead-letter row`}},
@@ -116,6 +121,7 @@ func TestManagementScenarios(t *testing.T) {
 		// statistics
 		{name: "SeriesNoTime", method: "GET", path: "/api/v1/analytics/queue-ops?from=soon", status: 400, contains: []string{`from \"soon\" is not a time`}},
 		{name: "SeriesTimes", method: "GET", path: "/api/v1/analytics/queue-lag?from=2026-09-14T06:00:00.000Z&to=2026-09-14", status: 200},
+		{name: "SeriesPlusOfAZone", method: "GET", path: "/api/v1/analytics/queue-lag?from=2026-09-14T06:00:00+02:00&to=2026-09-14%2006:00:00%2B0200", status: 200},
 
 		// system
 		{name: "MaintenanceShape", method: "GET", path: "/api/v1/system/maintenance", world: failing(wrapped(pg.ErrUnavailable)), status: 200, exact: `{"maintenanceMode":false,"popMaintenanceMode":false,"bufferedMessages":0,"bufferHealthy":true,"bufferStats":{"pendingCount":0,"failedCount":0,"dbHealthy":true,"failedFiles":{"count":0,"totalBytes":0,"totalMB":0,"failoverCount":0,"qos0Count":0}}}`},

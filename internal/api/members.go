@@ -50,12 +50,22 @@ func requiredObject(body []byte) (map[string]jsontext.Value, error) {
 	return members, nil
 }
 
-// optionalObject reads a body all of whose members are optional: no body at all is an empty object, and so is null.
+// optionalObject reads a body all of whose members are optional: no body at all is an empty object, and so is what isEmpty says.
 func optionalObject(body []byte) (map[string]jsontext.Value, error) {
-	if rest := bytes.TrimSpace(body); len(rest) == 0 || bytes.Equal(rest, []byte("null")) {
+	if isEmpty(body) {
 		return map[string]jsontext.Value{}, nil
 	}
 	return requiredObject(body)
+}
+
+// isEmpty reports whether a text stands for an object without members where all members are optional: nothing, null, and the empty
+// array, which is how PHP writes an empty map.
+func isEmpty(text []byte) bool {
+	text = bytes.TrimSpace(text)
+	if inner, ok := bytes.CutPrefix(text, []byte("[")); ok {
+		return bytes.Equal(bytes.TrimSpace(inner), []byte("]"))
+	}
+	return len(text) == 0 || bytes.Equal(text, []byte("null"))
 }
 
 // present returns a member that is there and not null.

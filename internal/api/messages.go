@@ -166,7 +166,7 @@ func (s *Server) listMessages(w http.ResponseWriter, r *http.Request) error {
 func messageFilter(q lenientQuery) (pg.MessageFilter, error) {
 	filter := pg.MessageFilter{
 		Queue: q.text("queue"), Partition: q.text("partition"), Namespace: q.text("namespace"), Task: q.text("task"),
-		Status: q.text("status"), Group: q.text("group"), From: q.text("from"), To: q.text("to"), After: q.text("cursor"),
+		Status: q.text("status"), Group: q.text("group"), From: q.time("from"), To: q.time("to"), After: q.text("cursor"),
 	}
 	if filter.Namespace == "" {
 		filter.Namespace = q.text("ns")

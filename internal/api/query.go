@@ -90,7 +90,7 @@ func popParameterValue(name, value string, request *pop.Request) error {
 	case "subscriptionMode":
 		request.SubMode = value
 	case "subscriptionFrom":
-		request.SubFrom = value
+		request.SubFrom = zoneSign(value)
 	}
 	return err
 }
@@ -135,6 +135,17 @@ func unescapeQuery(text string) (string, error) {
 		return text, nil
 	}
 	return url.QueryUnescape(text)
+}
+
+// zoneSign gives a time back the plus of its zone. Clients that put a time into an address as it is send "…T08:00:00+02:00", and a plus in
+// a query is a space.
+func zoneSign(text string) string {
+	const date = len("2006-01-02") // the space behind it, if any, stands for the T
+	at := strings.LastIndexByte(text, ' ')
+	if at <= date || at+1 == len(text) || text[at+1] < '0' || text[at+1] > '9' {
+		return text
+	}
+	return text[:at] + "+" + text[at+1:]
 }
 
 // quoteShort quotes what a client sent, cut to a length that fits an error text.

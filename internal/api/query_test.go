@@ -40,6 +40,11 @@ func TestPopParameters(t *testing.T) {
 		{"Signs", "batch=%2B7&timeout=-1&leaseSeconds=-5", with(func(r *pop.Request) { r.Batch, r.Timeout, r.LeaseSeconds = 7, 0, 0 })},
 		{"TimeoutCeiling", "timeout=9223372036854775807", with(func(r *pop.Request) { r.Timeout = time.Hour })},
 		{"LeaseCeiling", "leaseSeconds=2147483647", with(func(r *pop.Request) { r.LeaseSeconds = pop.MaxLeaseSeconds })},
+		{"PlusOfAZone", "subscriptionFrom=2026-09-14T08:00:00+02:00", with(func(r *pop.Request) { r.SubFrom = "2026-09-14T08:00:00+02:00" })},
+		{"EncodedPlusOfAZone", "subscriptionFrom=2026-09-14%2008:00:00%2B0200", with(func(r *pop.Request) { r.SubFrom = "2026-09-14 08:00:00+0200" })},
+		{"PlusBehindASpace", "subscriptionFrom=2026-09-14+08:00:00+02", with(func(r *pop.Request) { r.SubFrom = "2026-09-14 08:00:00+02" })},
+		{"NoPlus", "subscriptionFrom=2026-09-14+08:00:00", with(func(r *pop.Request) { r.SubFrom = "2026-09-14 08:00:00" })},
+		{"NoTime", "subscriptionFrom=Mon+Sep+14+2026+x+", with(func(r *pop.Request) { r.SubFrom = "Mon Sep 14 2026 x " })},
 		{"EncodedName", "b%61tch=4", with(func(r *pop.Request) { r.Batch = 4 })},
 		{"Emoji", "consumerGroup=%F0%9F%98%80%2F%25", with(func(r *pop.Request) { r.Group = "😀/%" })},
 	} {
@@ -104,11 +109,14 @@ func FuzzPopParameters(f *testing.F) {
 			return // a broken parameter that is none of ours is ignored here
 		}
 		for name, value := range map[string]string{
-			"consumerGroup": got.Group, "namespace": got.Namespace, "task": got.Task, "subscriptionMode": got.SubMode, "subscriptionFrom": got.SubFrom,
+			"consumerGroup": got.Group, "namespace": got.Namespace, "task": got.Task, "subscriptionMode": got.SubMode,
 		} {
 			if values.Get(name) != value {
 				t.Fatalf("%s is %q, net/url says %q", name, value, values.Get(name))
 			}
+		}
+		if got.SubFrom != zoneSign(values.Get("subscriptionFrom")) {
+			t.Fatalf("subscriptionFrom is %q, net/url says %q", got.SubFrom, values.Get("subscriptionFrom"))
 		}
 		if got.AutoAck != (values.Get("autoAck") == "true") || got.Wait != (values.Get("wait") == "true") {
 			t.Fatalf("booleans differ from net/url: %+v", got)

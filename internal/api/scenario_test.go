@@ -261,7 +261,11 @@ func TestScenarios(t *testing.T) {
 		{name: "ConfigureNoBody", method: "POST", path: "/api/v1/configure", status: 400, contains: []string{`"code":"bad_body"`}},
 		{name: "ConfigureBadJSON", method: "POST", path: "/api/v1/configure", body: `{"queue":"q",}`, status: 400, contains: []string{"bad body: key must be a string at line 1 column 14"}},
 		{name: "ConfigureLoneSurrogate", method: "POST", path: "/api/v1/configure", body: `{"queue":"q","options":{"leaseTime":"\ud800"}}`, status: 400, contains: []string{"lone surrogate"}},
-		{name: "ConfigureOptionsArray", method: "POST", path: "/api/v1/configure", body: `{"queue":"q","options":[]}`, status: 400, contains: []string{"options must be an object"}},
+		{name: "ConfigureOptionsArray", method: "POST", path: "/api/v1/configure", body: `{"queue":"q","options":[1]}`, status: 400, contains: []string{"options must be an object"}},
+		{
+			name: "ConfigureOptionsOfPHP", method: "POST", path: "/api/v1/configure", body: `{"queue":"q","options":[ ],"leaseTime":5}`,
+			world: world{configure: func(_, _, _ string, options json.RawMessage) (json.RawMessage, error) { return options, nil }}, status: 200, exact: `{}`,
+		},
 		{name: "ConfigureTaskNumber", method: "POST", path: "/api/v1/configure", body: `{"queue":"q","task":1}`, status: 400, contains: []string{"task must be a string"}},
 		{name: "ConfigureLongNamespace", method: "POST", path: "/api/v1/configure", body: `{"queue":"q","namespace":"` + strings.Repeat("n", 256) + `"}`, status: 400, contains: []string{"namespace is longer than 255 characters"}},
 		{name: "ConfigureNULQueue", method: "POST", path: "/api/v1/configure", body: `{"queue":"\u0000"}`, status: 400, contains: []string{"queue must not contain control characters"}},

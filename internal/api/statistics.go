@@ -10,7 +10,7 @@ import (
 
 func volumeFilter(q lenientQuery) pg.VolumeFilter {
 	return pg.VolumeFilter{
-		From: q.text("from"), To: q.text("to"), Interval: q.text("interval"),
+		From: q.time("from"), To: q.time("to"), Interval: q.text("interval"),
 		Queue: q.text("queue"), Namespace: q.text("namespace"), Task: q.text("task"),
 	}
 }
@@ -18,13 +18,14 @@ func volumeFilter(q lenientQuery) pg.VolumeFilter {
 // timeForms are the ways in which callers write a time: RFC 3339 first, then what its neighbours leave out. A time without
 // a zone is UTC.
 var timeForms = [...]string{
-	time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02T15:04", "2006-01-02 15:04:05.999999999Z07:00",
-	"2006-01-02 15:04:05.999999999", time.DateOnly,
+	time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02T15:04:05.999999999Z0700", "2006-01-02T15:04:05.999999999Z07",
+	"2006-01-02T15:04", "2006-01-02T15:04Z07:00", "2006-01-02 15:04:05.999999999Z07:00", "2006-01-02 15:04:05.999999999",
+	"2006-01-02 15:04:05.999999999Z0700", "2006-01-02 15:04:05.999999999Z07", time.DateOnly,
 }
 
 // timeParameter returns a time, zero when it is absent.
 func (q lenientQuery) timeParameter(name string) (time.Time, error) {
-	text := q.text(name)
+	text := q.time(name)
 	if text == "" {
 		return time.Time{}, nil
 	}
@@ -73,7 +74,7 @@ func (s *Server) messageVolume(w http.ResponseWriter, r *http.Request) error {
 	q := lenient(r)
 	answer, err := s.deps.Store.MessageVolume(r.Context(), tenantOf(r), volumeFilter(q))
 	if err != nil {
-		return badRange(err, q.text("from"), q.text("to"))
+		return badRange(err, q.time("from"), q.time("to"))
 	}
 	return writeProcedure(w, http.StatusOK, answer)
 }

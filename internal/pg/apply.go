@@ -18,7 +18,7 @@ import (
 
 // SchemaVersion is the version of the embedded SQL files. It goes up by one with every released change of them that a build
 // knowing only the older text could undo or misread; such a build then refuses the database (ErrNewerSchema).
-const SchemaVersion = 3
+const SchemaVersion = 4
 
 // applyLock is the session advisory lock under which one process at a time changes the schema.
 const applyLock = 778120010

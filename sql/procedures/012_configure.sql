@@ -30,8 +30,9 @@
 --   redeliveryDelayMs          redelivery_delay_ms          0        0..86400000 ms (a day); 0 is off
 --   maxDeliveries              max_deliveries               0        0..1000000; 0 is off
 --
--- Types are strict: numbers are JSON numbers without a fraction, booleans are booleans. namespace and task of a queue that
--- exists already keep their values in replace mode too: they are labels that a push may have derived from the name.
+-- Numbers are JSON numbers without a fraction or a text of digits, booleans are booleans or the text true or false; the answer has
+-- numbers and booleans. namespace and task of a queue that exists already keep their values in replace mode too: they are labels
+-- that a push may have derived from the name.
 -- Returns {"configured":true,"queueId","partitionId":null,"queue","namespace","task","storage":"segments","options":{all values
 -- in force},"ignored":[unknown keys],"notApplied":[given options that have no effect]}, or {"error","code":"invalid_option"},
 -- which names the option, its bounds and what was given; then nothing was written.
@@ -110,6 +111,13 @@ BEGIN
          WHERE v_options ? o.name AND v_options -> o.name <> 'null'
     LOOP
         v_value := v_options -> r.name;
+        -- Clients that read their options from an environment send numbers and booleans as text.
+        IF r.kind <> 'text' AND jsonb_typeof(v_value) = 'string' THEN
+            v_value := CASE
+                WHEN r.kind = 'bool' AND lower(v_value #>> '{}') IN ('true', 'false') THEN lower(v_value #>> '{}')::jsonb
+                WHEN r.kind <> 'bool' AND v_value #>> '{}' ~ '^-?\d{1,18}$' THEN to_jsonb((v_value #>> '{}')::bigint)
+                ELSE v_value END;
+        END IF;
         IF r.kind = 'text' THEN
             IF jsonb_typeof(v_value) <> 'string' OR char_length(v_value #>> '{}') > r.highest THEN
                 RETURN jsonb_build_object('code', 'invalid_option', 'error', format(

@@ -23,12 +23,17 @@ func subscriptionMode(sent string) string {
 	}
 }
 
-// timeLayouts are the ISO 8601 forms that are accepted as a subscription time. Without an offset the time is UTC.
+// timeLayouts are the ISO 8601 forms that are accepted as a subscription time. Without an offset the time is UTC. Clients write offsets
+// with a colon, without one (strftime, DATE_ISO8601) and as hours alone (PostgreSQL).
 var timeLayouts = []string{
 	time.RFC3339Nano,
 	"2006-01-02T15:04:05.999999999",
+	"2006-01-02T15:04:05.999999999Z0700",
+	"2006-01-02T15:04:05.999999999Z07",
 	"2006-01-02 15:04:05.999999999Z07:00",
 	"2006-01-02 15:04:05.999999999",
+	"2006-01-02 15:04:05.999999999Z0700",
+	"2006-01-02 15:04:05.999999999Z07",
 	"2006-01-02T15:04Z07:00",
 	"2006-01-02T15:04",
 	time.DateOnly,
