@@ -79,16 +79,21 @@ func (b *Broker) newHTTPServer(e *engine) *http.Server {
 type httpFront struct {
 	general *http.Server
 	fast    *http1.Server // nil: everything is for the general one
+	// room is for the connections of the general server; nil when the fast one counts them.
+	room *connectionRoom
 }
 
 // newHTTPFront makes the servers.
 func (b *Broker) newHTTPFront(e *engine) *httpFront {
 	f := &httpFront{general: b.newHTTPServer(e)}
+	most := mostConnections(openFiles(), b.cfg.Database.PoolSize)
 	if b.cfg.Server.FastPath && b.cfg.TLS.Cert == "" && http1.Supported {
 		f.fast = http1.New(http1.Config{
 			Handler: f.general.Handler, Takes: api.Busy, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, WriteTimeout: api.DefaultStallTimeout,
-			ErrorLog: f.general.ErrorLog,
+			ErrorLog: f.general.ErrorLog, MaxConns: most,
 		})
+	} else if most > 0 {
+		f.room = &connectionRoom{most: int64(most), log: b.log}
 	}
 	return f
 }
@@ -96,7 +101,7 @@ func (b *Broker) newHTTPFront(e *engine) *httpFront {
 // serveOn starts what serves the listeners, with TLS when the general server has certificates.
 func (f *httpFront) serveOn(listeners []net.Listener, secure bool, start func(part string, run func() error)) {
 	general := func(l net.Listener) error {
-		l = &boundedListener{l, api.DefaultStallTimeout}
+		l = &boundedListener{l, api.DefaultStallTimeout, f.room}
 		if secure { // the server cannot be asked: serving gives it a TLS configuration either way
 			return f.general.ServeTLS(l, "", "")
 		}

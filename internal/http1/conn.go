@@ -70,6 +70,9 @@ func (c *conn) serve() {
 	defer func() {
 		c.releaseBuffer()
 		c.server.forget(c)
+		if kept {
+			c.server.open.Add(-1)
+		}
 		if kept && c.state.Swap(stateClosed) != stateClosed {
 			_ = c.tcp.Close()
 		}
@@ -220,7 +223,7 @@ func (c *conn) handOver() {
 		c.server.watch.remove(c.raw)
 	}
 	_ = c.tcp.SetDeadline(time.Time{})
-	c.server.others.give(&replayed{Conn: c.tcp, tcp: c.tcp, prefix: prefix})
+	c.server.others.give(&replayed{Conn: c.tcp, tcp: c.tcp, prefix: prefix, left: sync.OnceFunc(func() { c.server.open.Add(-1) })})
 }
 
 // answer runs the handler, and reports whether the connection can have another request.

@@ -64,6 +64,13 @@ type replayed struct {
 	net.Conn
 	tcp    *net.TCPConn
 	prefix []byte
+	left   func() // called by every Close, does something once
+}
+
+// Close closes the connection.
+func (r *replayed) Close() error {
+	r.left()
+	return r.Conn.Close()
 }
 
 // Read gives what was read before, and then what comes.

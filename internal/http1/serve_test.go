@@ -598,3 +598,28 @@ func TestConnectionThatJustBecameIdleStays(t *testing.T) {
 	reaping.Wait()
 	require.Equal(t, stateActive, c.state.Load())
 }
+
+// Connections beyond the bound are closed at once, and there is room again when one ends, whoever has it.
+func TestTooManyConnections(t *testing.T) {
+	t.Parallel()
+	var text lockedBuffer
+	p := start(t, hello, func(c *Config) { c.MaxConns, c.ErrorLog = 2, log.New(&text, "", 0) })
+	mine, given := p.dial(t, get), p.dial(t, "GET /other HTTP/1.1\r\nHost: h\r\n\r\n")
+	require.Equal(t, http.StatusOK, readAnswer(t, bufio.NewReader(mine)).Status)
+	require.Equal(t, http.StatusOK, readAnswer(t, bufio.NewReader(given)).Status)
+	for range 3 {
+		c, err := net.Dial("tcp", p.address)
+		require.NoError(t, err)
+		require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+		ended(t, c)
+		require.NoError(t, c.Close())
+	}
+	require.Equal(t, 1, strings.Count(text.String(), "2 connections already"))
+	for _, one := range []*net.TCPConn{mine, given} {
+		require.NoError(t, one.Close())
+		require.Eventually(t, func() bool { return p.open.Load() == 1 }, patience, time.Millisecond)
+		next := p.dial(t, get)
+		require.Equal(t, http.StatusOK, readAnswer(t, bufio.NewReader(next)).Status)
+		require.EqualValues(t, 2, p.open.Load())
+	}
+}

@@ -26,6 +26,9 @@ type Config struct {
 	// WriteTimeout is how long a client may keep a part of an answer from being sent, which it does by reading nothing, before its connection
 	// is given up. A deadline that the handler sets counts instead. 0 is for ever.
 	WriteTimeout time.Duration
+	// MaxConns is the most connections at a time, with those that were given away and are still open. More are closed at once, so that
+	// files and connections to others are left for the work itself. 0 is no bound.
+	MaxConns int
 	// ErrorLog takes panics of handlers and failures to accept. Nil drops them.
 	ErrorLog *log.Logger
 }
@@ -37,9 +40,12 @@ type Server struct {
 	clock  clock
 
 	closing atomic.Bool
-	began   sync.Once
-	stop    chan struct{} // closed by the first Shutdown or Close
-	work    sync.WaitGroup
+	open    atomic.Int64 // connections, with those that were given away
+	// refusedAt is when the log said last that there are too many.
+	refusedAt atomic.Int64
+	began     sync.Once
+	stop      chan struct{} // closed by the first Shutdown or Close
+	work      sync.WaitGroup
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
@@ -131,8 +137,15 @@ func (s *Server) accept(accepted net.Conn) {
 		s.others.give(accepted)
 		return
 	}
+	if n := s.open.Add(1); s.cfg.MaxConns > 0 && n > int64(s.cfg.MaxConns) {
+		s.open.Add(-1)
+		_ = tcp.Close()
+		s.logRefusal()
+		return
+	}
 	raw, err := tcp.SyscallConn()
 	if err != nil {
+		s.open.Add(-1)
 		_ = tcp.Close()
 		return
 	}
@@ -142,6 +155,7 @@ func (s *Server) accept(accepted net.Conn) {
 	s.mu.Lock()
 	if s.closing.Load() {
 		s.mu.Unlock()
+		s.open.Add(-1)
 		_ = tcp.Close()
 		return
 	}
@@ -154,6 +168,16 @@ func (s *Server) accept(accepted net.Conn) {
 		defer s.work.Done()
 		c.serve()
 	}()
+}
+
+// refusalInterval is how often the log says that there are too many connections.
+const refusalInterval = time.Minute
+
+func (s *Server) logRefusal() {
+	now, last := s.clock.now(), s.refusedAt.Load()
+	if (last == 0 || time.Duration(now-last) >= refusalInterval) && s.refusedAt.CompareAndSwap(last, now) {
+		s.logf("http: there are %d connections already, others are closed at once", s.cfg.MaxConns)
+	}
 }
 
 func (s *Server) forget(c *conn) {

@@ -1,6 +1,8 @@
 package trust
 
 import (
+	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -55,4 +57,19 @@ func TestTokensOfAWholeBroker(t *testing.T) {
 	moved := writer.pop("moved", "")
 	require.Len(t, moved, 1)
 	require.Equal(t, "sub of read-write", *moved[0].ProducerSub)
+
+	// What a streaming query pushes carries the subject of the token that committed the cycle, whatever its body says.
+	var query struct {
+		ID string `json:"query_id"`
+	}
+	registered := writer.call("POST", "/streams/v1/queries", `{"name":"s","source_queue":"source","sink_queue":"sink","config_hash":"h","producerSub":"root"}`)
+	require.NoError(t, json.Unmarshal([]byte(registered.body), &query), registered.body)
+	writer.mustPush("source", "in", "1")
+	in := writer.pop("source", "consumerGroup=streams")[0]
+	cycled := writer.call("POST", "/streams/v1/cycle", fmt.Sprintf(`{"query_id":%q,"partition_id":%q,"consumer_group":"streams","producerSub":"root","producer_sub":"root",
+		"push_items":[{"queue":"sink","payload":1,"producerSub":"root","producer_sub":"root"}],"ack":{"transactionId":"in","leaseId":%q,"status":"completed"}}`, query.ID, in.PartitionID, in.LeaseID))
+	require.Contains(t, cycled.body, `"success": true`)
+	sunk := writer.pop("sink", "")
+	require.Len(t, sunk, 1)
+	require.Equal(t, "sub of read-write", *sunk[0].ProducerSub)
 }
