@@ -114,7 +114,7 @@ func TestCommandLine(t *testing.T) {
 	t.Run("StartThatFailsIsOneLine", func(t *testing.T) {
 		t.Parallel()
 		code, _, err := command(map[string]string{
-			"DATABASE_URL": strings.Replace(testdb.NewEmpty(t).ConnString(), "?", "_missing?", 1), "LOG_LEVEL": "error", "PORT": "0",
+			"DATABASE_URL": strings.Replace(testdb.NewEmpty(t).ConnString(), "?", "_missing?", 1), "LOG_LEVEL": "error", "PORT": "0", "FILE_BUFFER_DIR": "off",
 		})
 		require.Equal(t, exitFailed, code)
 		require.Regexp(t, `^queen: database [^ ]+ \(DATABASE_URL\): [^\t]*does not exist[^\t]*\n$`, err)
@@ -142,8 +142,8 @@ func start(t *testing.T, env ...string) *process {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	p := &process{Cmd: exec.CommandContext(ctx, os.Args[0], "serve")}
-	// Settings of whoever runs the tests stay out.
-	p.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, append(env, programVariable+"=1", "PORT=0", "QUEEN_BIND_ADDR=127.0.0.1", "QUEEN_LOG_JSON=1")...)
+	// Settings of whoever runs the tests stay out, and the broker stays out of the directories of brokers of this machine.
+	p.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "FILE_BUFFER_DIR=" + t.TempDir()}, append(env, programVariable+"=1", "PORT=0", "QUEEN_BIND_ADDR=127.0.0.1", "QUEEN_LOG_JSON=1")...)
 	stderr, err := p.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.Start())

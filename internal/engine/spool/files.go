@@ -38,7 +38,11 @@ type diskFile interface {
 // osFiles is the file system of the machine.
 type osFiles struct{}
 
-func (o osFiles) makeDirectory(path string) error {
+// makeDirectory lets nobody else into the directory. Those above it that it makes can be passed: the private PostgreSQL, which runs as
+// another account, may have its files below the same one.
+func (o osFiles) makeDirectory(path string) error { return o.makeDirectories(path, 0o700) }
+
+func (o osFiles) makeDirectories(path string, mode os.FileMode) error {
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && info.IsDir():
@@ -49,10 +53,10 @@ func (o osFiles) makeDirectory(path string) error {
 		return err
 	}
 	above := filepath.Dir(path)
-	if err := o.makeDirectory(above); err != nil {
+	if err := o.makeDirectories(above, 0o711); err != nil {
 		return err
 	}
-	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return o.syncDirectory(above)

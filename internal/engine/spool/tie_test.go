@@ -21,6 +21,20 @@ func running(t *testing.T, dir string) (s *Spool, stop func()) {
 	return s, func() { cancel(); <-ended }
 }
 
+// A broker with a database of its own made /var/lib/queen for its buffer so that nobody else could enter it. A later one with a private
+// PostgreSQL, which runs as another account and lies beside the buffer, could not start then.
+func TestOthersPassTheDirectoriesAbove(t *testing.T) {
+	t.Parallel()
+	above := filepath.Join(t.TempDir(), "lib", "queen")
+	_, stop := running(t, filepath.Join(above, "buffers"))
+	defer stop()
+	for path, want := range map[string]os.FileMode{filepath.Dir(above): 0o711, above: 0o711, filepath.Join(above, "buffers"): 0o700} {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.Equal(t, want, info.Mode().Perm(), path)
+	}
+}
+
 func TestDirectoryBelongsToItsDatabase(t *testing.T) {
 	t.Parallel()
 	dir, db, other := t.TempDir(), newDatabase(), uuid.New()
