@@ -40,7 +40,7 @@ func run(ctx context.Context) error {
 		return fmt.Errorf("set DATABASE_URL: the accounts and the messages share a database")
 	}
 	// A broker inside the program: it applies the schema, and serves whoever else wants to push or pop.
-	cfg, err := broker.LoadConfig(os.LookupEnv, nil)
+	cfg, err := broker.LoadConfig(setting, nil)
 	if err != nil {
 		return err
 	}
@@ -84,6 +84,15 @@ func run(ctx context.Context) error {
 	}
 	fmt.Printf("%d transfers booked; the accounts hold %d.%02d, as they did before\n", booked, total/100, total%100)
 	return nil
+}
+
+// setting reads the environment. What it leaves open is chosen so that a broker which runs here already keeps its port and its directory.
+func setting(name string) (string, bool) {
+	if text, set := os.LookupEnv(name); set {
+		return text, true
+	}
+	text, set := map[string]string{"PORT": "0", "FILE_BUFFER_DIR": "off", "DB_POOL_SIZE": "16"}[name]
+	return text, set
 }
 
 // workAll books with several workers until nothing is left.
