@@ -105,7 +105,7 @@ func (f *flush) store(ctx context.Context, live []*work) error {
 			rounds += f.sealed - before // a segment is encrypted once at most
 		case vanished && !provisioned:
 			provisioned = true // deleted under our feet: the next call creates it again
-		case (vanished || errors.Is(err, pg.ErrBadData)) && len(live) > 1:
+		case (vanished || errors.Is(err, pg.ErrBadData) || f.replay && isSlow(err)) && len(live) > 1:
 			return f.isolate(ctx, live)
 		default:
 			return failAll(live, err)
@@ -114,13 +114,24 @@ func (f *flush) store(ctx context.Context, live []*work) error {
 	return nil
 }
 
-// isolate stores each segment by itself after the bundle failed for a reason that lies in the data, so that only the
-// offender fails. When the database goes away meanwhile, the rest fails without trying.
+// mostSlow is how many segments of a replay may not be stored in time before the rest fails without trying: each takes its time.
+const mostSlow = 8
+
+// isSlow says that something could not be stored in time, for its locks for example.
+func isSlow(err error) bool { return errors.Is(err, pg.ErrTimeout) || errors.Is(err, pg.ErrLockTimeout) }
+
+// isolate stores each segment by itself after the bundle failed for a reason that lies in the data, or, in a replay, in the locks of a
+// partition, so that only the offender fails. When the database goes away meanwhile, the rest fails without trying.
 func (f *flush) isolate(ctx context.Context, live []*work) error {
 	f.pusher.counters.isolations.Add(1)
+	slow := 0
 	for i := range live {
 		err := f.store(ctx, live[i:i+1:i+1])
-		if err != nil && !errors.Is(err, pg.ErrBadData) && !errors.Is(err, pg.ErrVanished) {
+		switch {
+		case err == nil, errors.Is(err, pg.ErrBadData), errors.Is(err, pg.ErrVanished):
+		case f.replay && isSlow(err) && slow < mostSlow:
+			slow++
+		default:
 			return failAll(live[i+1:], err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -118,4 +119,37 @@ func TestReplayKeepsRepeatsOnlyWithoutDeduplication(t *testing.T) {
 			require.Equal(t, []string{"x  false 1"}, text)
 		}
 	}
+}
+
+// Of what waits in the file buffer, only the partition fails whose lock somebody keeps.
+func TestReplayPassesALockedPartition(t *testing.T) {
+	t.Parallel()
+	database := testdb.New(t)
+	db, err := pg.Open(t.Context(), pg.Options{ConnString: database.ConnString(), MaxConns: 4, LockTimeout: 50 * time.Millisecond})
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+	p := New(Config{}, db, admission.New(admission.Config{}), nil)
+	var messages []Accepted
+	for _, partition := range []string{"a", "locked", "z"} {
+		messages = append(messages, accepted(pg.DefaultTenant, "", "q", partition, "1", `1`))
+	}
+	_, err = p.Replay(t.Context(), messages) // makes the partitions
+	require.NoError(t, err)
+	for i := range messages {
+		messages[i].TransactionID = "2"
+	}
+	tx, err := database.Pool(t).Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // it may be over
+	_, err = tx.Exec(t.Context(), `SELECT FROM queen.log_partitions WHERE name = 'locked' FOR UPDATE`)
+	require.NoError(t, err)
+	verdicts, err := p.Replay(t.Context(), messages)
+	require.NoError(t, err)
+	require.Equal(t, StatusQueued, verdicts[0].Status, verdicts[0].Err)
+	require.ErrorIs(t, verdicts[1].Err, pg.ErrLockTimeout)
+	require.Equal(t, StatusQueued, verdicts[2].Status, verdicts[2].Err)
+	require.NoError(t, tx.Rollback(t.Context()))
+	verdicts, err = p.Replay(t.Context(), messages)
+	require.NoError(t, err)
+	require.Equal(t, []Status{StatusDuplicate, StatusQueued, StatusDuplicate}, []Status{verdicts[0].Status, verdicts[1].Status, verdicts[2].Status})
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"queenmq/internal/engine/push"
 	"queenmq/internal/engine/segment"
@@ -34,6 +35,7 @@ type progress struct {
 	left    []found  // of the chunk under way
 	single  bool     // the chunk holds something that the database refuses: its partitions go message by message
 	alone   bool     // the chunk holds something that brings the store down: message by message
+	carried bool     // the chunk is of what is carried, see carry
 	strange int      // attempts in a row without progress that should have made some
 	note    diskFile // of the place; nil when it is not open
 
@@ -42,7 +44,8 @@ type progress struct {
 }
 
 // Drain stores what waits, oldest first, until nothing is left, and returns how many messages that were. An error says that the database
-// cannot take the rest now; the next call goes on there. What it refuses for good is set aside and does not hold up the rest. When ctx ends,
+// cannot take the rest now; the next call goes on there. What it refuses for good is set aside and does not hold up the rest, and neither does
+// a partition that cannot be stored in time: see carry. When ctx ends,
 // what is being stored is seen through. Drain is for one goroutine at a time. Nothing is stored before the directory is tied to the
 // database, see [Spool.Tie].
 func (s *Spool) Drain(ctx context.Context, store Store) (stored int, err error) {
@@ -51,11 +54,22 @@ func (s *Spool) Drain(ctx context.Context, store Store) (stored int, err error) 
 	}
 	defer s.progress.closePlace()
 	for ctx.Err() == nil {
+		n, err := s.retryCarried(ctx, store)
+		stored += n
+		if err != nil {
+			return stored, err
+		}
 		more, err := s.nextFile(ctx)
+		if err == nil && !more && len(s.carry.records) > 0 {
+			if !time.Now().Before(s.carry.retryAt) {
+				continue
+			}
+			err = s.carry.fault
+		}
 		if err != nil || !more {
 			return stored, err
 		}
-		n, err := s.drainFile(ctx, store)
+		n, err = s.drainFile(ctx, store)
 		stored += n
 		if err != nil {
 			return stored, err
@@ -146,6 +160,11 @@ func (s *Spool) drainFile(ctx context.Context, store Store) (stored int, err err
 			return stored, err
 		}
 		if len(p.left) == 0 {
+			n, err := s.retryCarried(ctx, store)
+			stored += n
+			if err != nil {
+				return stored, err
+			}
 			p.single, p.alone = false, false
 			if err := s.cutChunk(ctx); err != nil {
 				return stored, err
@@ -159,11 +178,14 @@ func (s *Spool) drainFile(ctx context.Context, store Store) (stored int, err err
 		if err != nil {
 			return stored, err
 		}
-		if len(p.left) == 0 && p.at < len(p.data) {
+		if of := s.carry.current; len(p.left) == 0 && p.at < len(p.data) && (of == nil || of.records == 0) {
 			s.markPlace()
 		}
 	}
 	p.closePlace()
+	if s.endFile() {
+		return stored, nil
+	}
 	if err := s.dir.remove(p.file.base); err != nil {
 		return stored, fmt.Errorf("delete a stored file of the file buffer: %w", err)
 	}
@@ -176,29 +198,45 @@ func (s *Spool) drainFile(ctx context.Context, store Store) (stored int, err err
 	return stored, nil
 }
 
-var errChunkFull = errors.New("the chunk is full")
+var (
+	errChunkFull = errors.New("the chunk is full")
+	errCarryFull = errors.New("no more can be carried")
+)
 
 // cutChunk takes the next records of the file. Stretches that are none are set aside on the way.
 func (s *Spool) cutChunk(ctx context.Context) error {
 	p := &s.progress
 	bytes, at := 0, p.at
+	advance := func(f found) error {
+		at = f.end
+		return nil
+	}
 	_, err := scanFrom(p.data, p.at, func(f found) error {
 		if f.fault != nil {
 			if err := s.setAside(ctx, f, f.fault.Error()); err != nil {
 				return err
 			}
 		} else {
+			if at := keyOf(&f.message); s.carry.holds(at) {
+				if !s.carry.mayCarry(at) {
+					return errCarryFull
+				}
+				s.carry.add(f, p.file)
+				return advance(f)
+			}
 			if len(p.left) > 0 && (len(p.left) >= chunkRecords || bytes+len(f.raw) > chunkBytes) {
 				return errChunkFull
 			}
 			p.left = append(p.left, f)
 			bytes += len(f.raw)
 		}
-		at = f.end
-		return nil
+		return advance(f)
 	})
 	p.at = at
-	if errors.Is(err, errChunkFull) {
+	switch {
+	case errors.Is(err, errCarryFull) && len(p.left) == 0:
+		return s.carry.fault // there is no way past them
+	case errors.Is(err, errChunkFull), errors.Is(err, errCarryFull):
 		return nil
 	}
 	return err
@@ -229,6 +267,7 @@ func (s *Spool) storeChunk(ctx context.Context, store Store) (stored int, err er
 	}
 	var failure error
 	strange, refused := false, false
+	slow, others := make(map[laneKey]bool), false // partitions that could not be stored in time; whether something else is left
 	for i, at := range now {
 		f, v := p.left[at], &verdicts[i]
 		if v.Status == push.StatusQueued || v.Status == push.StatusDuplicate {
@@ -251,6 +290,7 @@ func (s *Spool) storeChunk(ctx context.Context, store Store) (stored int, err er
 			continue
 		}
 		keep[at], failure, strange = true, v.Err, strange || isStrange
+		slow[keyOf(&f.message)], others = true, others || !isSlow(v.Err)
 	}
 	left := len(p.left)
 	p.drop(keep, nil)
@@ -268,6 +308,9 @@ func (s *Spool) storeChunk(ctx context.Context, store Store) (stored int, err er
 		p.strange = 0
 	case strange:
 		p.strange++
+	}
+	if failure != nil && !others && !p.carried && s.carrySlow(slow, failure) {
+		return stored, nil
 	}
 	return stored, failure
 }
@@ -342,7 +385,11 @@ func (s *Spool) setAside(ctx context.Context, f found, reason string) error {
 	if f.fault == nil {
 		about = fmt.Sprintf("message %s of queue %q, partition %q", f.message.ID, f.message.Queue, f.message.Partition)
 	}
-	base, _, _ := strings.Cut(s.progress.file.base, ".")
+	in := s.progress.file.base
+	if f.base != "" {
+		in = f.base
+	}
+	base, _, _ := strings.Cut(in, ".")
 	if err := s.dir.setAside(base, f.end-len(f.raw), contents, about+": "+reason); err != nil {
 		return fmt.Errorf("set aside what cannot be stored: %w", err)
 	}

@@ -16,6 +16,8 @@ type found struct {
 	end int
 	// fault says why raw is not a record, nil for records.
 	fault error
+	// base is that of the file of a record that is carried, "" for those of the file in progress.
+	base string
 }
 
 // scan calls visit for every stretch of a file, in order, and returns the length of everything before a tail that is cut off. Such a tail

@@ -135,6 +135,8 @@ type Spool struct {
 
 	tie tie
 
+	carry carry
+
 	stored     int64         // messages that left the disk
 	paced      int64         // of them, for how many pushes have waited so far
 	storedMore chan struct{} // closed when stored grows
