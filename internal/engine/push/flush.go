@@ -118,7 +118,9 @@ func (f *flush) store(ctx context.Context, live []*work) error {
 const mostSlow = 8
 
 // isSlow says that something could not be stored in time, for its locks for example.
-func isSlow(err error) bool { return errors.Is(err, pg.ErrTimeout) || errors.Is(err, pg.ErrLockTimeout) }
+func isSlow(err error) bool {
+	return errors.Is(err, pg.ErrTimeout) || errors.Is(err, pg.ErrLockTimeout)
+}
 
 // isolate stores each segment by itself after the bundle failed for a reason that lies in the data, or, in a replay, in the locks of a
 // partition, so that only the offender fails. When the database goes away meanwhile, the rest fails without trying.
