@@ -254,8 +254,16 @@ func (m *memberScanner) scanDelay() (*int, error) {
 	return &delay, nil
 }
 
-// scanErrorText reads the reason of a failure, which people read and PostgreSQL stores: what it cannot store is replaced.
+// scanErrorText reads the reason of a failure, which people read and PostgreSQL stores: what it cannot store is replaced. Clients that
+// send what they caught as it is, an object or a number, have its JSON as the reason: the acknowledgment must not fail on its words.
 func (m *memberScanner) scanErrorText() (string, error) {
+	if c := m.peek(); c != '"' && c != 'n' {
+		raw, err := m.value()
+		if isEmpty(raw) || string(raw) == "{}" { // an exception without members of its own says nothing
+			return "", err
+		}
+		return string(raw), err
+	}
 	text, _, _, err := m.freeText("error")
 	if err != nil || len(text) == 0 {
 		return "", err

@@ -170,6 +170,14 @@ func TestScenarios(t *testing.T) {
 		{name: "AckNotAnObject", method: "POST", path: "/api/v1/ack/batch", body: `{"acknowledgments":[7]}`, status: 400, contains: []string{"expected an object for acknowledgment 0"}},
 		{name: "AckBadJSON", method: "POST", path: "/api/v1/ack", body: `{"transactionId":}`, status: 400, contains: []string{`"code":"bad_body"`}},
 		{name: "AckLongGroup", method: "POST", path: "/api/v1/ack", body: `{"consumerGroup":"` + strings.Repeat("g", 256) + `"}`, status: 400, contains: []string{`"code":"invalid_name"`}},
+		{name: "AckErrorOfAnyType", method: "POST", path: "/api/v1/ack/batch", body: `{"acknowledgments":[{"error":{"code":"E1","n":[1,2]}},{"error":404},{"error":{}},{"error":[]},{"error":false}]}`, world: world{ack: func(_ string, items []ack.Item) []ack.Result {
+			for i, want := range []string{`{"code":"E1","n":[1,2]}`, "404", "", "", "false"} {
+				if items[i].Error != want {
+					panic(fmt.Sprintf("%d: %q", i, items[i].Error))
+				}
+			}
+			return make([]ack.Result, 5)
+		}}, status: 200},
 		{name: "AckErrorWithNUL", method: "POST", path: "/api/v1/ack", body: `{"error":"a\u0000\ud800b"}`, world: world{ack: func(_ string, items []ack.Item) []ack.Result {
 			return []ack.Result{{TransactionID: items[0].Error}}
 		}}, status: 200, contains: []string{"a\uFFFD\uFFFDb"}},
