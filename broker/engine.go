@@ -154,7 +154,9 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		QueueChanged: neighbours.queueChanged,
 		GroupChanged: neighbours.groupChanged,
 		FlagsChanged: neighbours.flagsChanged,
-		Brokers:      func(ctx context.Context) (json.RawMessage, error) { return db.Brokers(ctx, b.instance) },
+		Brokers:      func(ctx context.Context, filter pg.BrokerFilter) (json.RawMessage, error) {
+			return db.Brokers(ctx, b.instance, filter)
+		},
 		Mesh:         meshFigures,
 		Buffer:       bufferFigures,
 		Wake:         gates.Wake,

@@ -26,6 +26,8 @@ func newCrowdedLog(t testing.TB) (*testdb.Database, popLog, uuid.UUID) {
 	l.exec(t, `INSERT INTO queen.log_consumers (partition_id, consumer_group, committed) SELECT id, 'g', CASE WHEN substr(name, 2)::int % 100 = 0 THEN 0 ELSE 1 END FROM queen.log_partitions`)
 	l.exec(t, `INSERT INTO queen.log_dlq (partition_id, consumer_group, "offset", transaction_id, error, failed_at)
 		SELECT id, 'g', 0, 't', 'order ' || name || ' failed', last_write_at FROM queen.log_partitions WHERE substr(name, 2)::int % 2 = 0`)
+	l.exec(t, `INSERT INTO queen.tasks (kind, state, finished_at, created_at)
+		SELECT CASE g % 2 WHEN 0 THEN 'purge' ELSE 'redrive' END, 'done', now(), now() - make_interval(secs => g) FROM generate_series(1, 5000) g`)
 	deep := l.partition(t, l.queue(t, "deep", popQueue{}), "deep")
 	for _, table := range []string{"log_segments", "log_txns"} {
 		l.exec(t, `INSERT INTO queen.`+table+` SELECT $1, s * 2, s * 2 + 1, clock_timestamp() - make_interval(secs => 50000 - s), decode(md5(s::text), 'hex') || decode(md5(s::text || 'b'), 'hex')
@@ -33,7 +35,7 @@ func newCrowdedLog(t testing.TB) (*testdb.Database, popLog, uuid.UUID) {
 	}
 	l.exec(t, `UPDATE queen.log_partitions SET last_offset = 99999, last_write_at = clock_timestamp() WHERE id = $1`, deep)
 	l.cursor(t, deep, "g", 49_999, "", 0)
-	l.exec(t, `VACUUM (ANALYZE) queen.queues, queen.log_partitions, queen.log_segments, queen.log_txns, queen.log_consumers, queen.log_dlq`)
+	l.exec(t, `VACUUM (ANALYZE) queen.queues, queen.log_partitions, queen.log_segments, queen.log_txns, queen.log_consumers, queen.log_dlq, queen.tasks`)
 	_, err := callJSON[map[string]any](l, `SELECT queen.log_refresh_all_stats_v1()`)
 	require.NoError(t, err)
 	l.exec(t, `VACUUM (ANALYZE) queen.stats`)
@@ -81,6 +83,10 @@ func TestManagementPlans(t *testing.T) {
 		{"PartitionsOfAGroupInASmallQueue", 300, false, `SELECT queen.group_partition_list_v1('g', '{"queue":"q77"}')`, nil},
 		{"QueuePage", 1200, false, `SELECT queen.queue_page_v1('{"sort":"-pending"}')`, nil},
 		{"PartitionsByNameWithLeases", 6000, true, `SELECT queen.log_partition_list_v1('big', '{"leases":true}')`, nil},
+		{"ErrorShapesPage", 12000, false, `SELECT queen.dlq_shapes_v1('{"after":"5|x"}', 50)`, nil},
+		{"TasksOfAKind", 200, true, `SELECT queen.task_page_v1('{"kind":"purge","state":"done"}')`, nil},
+		{"BrokersPage", 50, false, `SELECT queen.brokers_page_v1('{"contains":"b","limit":10}', NULL)`, nil},
+		{"StreamsPage", 500, false, `SELECT queen.stream_list_v1('{"sort":"-updated","limit":10}')`, nil},
 		{"Lagging", 60000, false, `SELECT queen.get_lagging_partitions_v1(0)`, nil},
 		{"CachedQueueList", 1200, false, `SELECT queen.log_queue_list_v1('{"cached":true}')`, nil},
 		{"Status", 1200, false, `SELECT queen.get_status_queues_v2()`, nil},

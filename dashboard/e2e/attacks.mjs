@@ -1,28 +1,61 @@
 // Text of clients stays text, in every field that has one. The broker of this part holds markup wherever a client can put a text.
-import { check, open, settled, settings, truth } from './console.mjs';
+import { readFileSync, readdirSync } from 'node:fs';
+import { check, equal, open, settled, settings, truth, violations } from './console.mjs';
+import { pages } from './pages.mjs';
 
 const hostile = '<img src=x onerror=alert(1)><script>alert(2)</script>"\'`${alert(3)}\u202e';
-const pipeline = '0199b0c4-7be2-4c04-a1d9-5e2c8f0b6731';
 const shown = '<img src=x onerror=alert(1)>';
 
+// Pages that show nothing that a client wrote: figures, and what the program says of itself.
+const withoutTexts = ['analytics', 'system-retention', 'help'];
+
+/** Everything that the console reads from the address, as its sources say. */
+const parameters = (() => {
+  const files = readdirSync(new URL('../src', import.meta.url), { recursive: true }).filter((file) => /\.(svelte|ts)$/.test(file));
+  const all = files.flatMap((file) => [...readFileSync(new URL(`../src/${file}`, import.meta.url), 'utf8').matchAll(/(?:address\.get|\bget)\('([a-zA-Z]+)'\)|parameter="([a-zA-Z]+)"/g)].map((found) => found[1] ?? found[2]));
+  return [...new Set(all)];
+})();
+
 export async function attacks(browser) {
+  await check('the parameters of addresses were found in the sources', () => truth(['name', 'filter', 'payload', 'broker', 'shape', 'trace'].every((one) => parameters.includes(one)), parameters.join()));
   const console_ = await open(browser, { url: settings.attacked });
   const { page } = console_;
   const name = encodeURIComponent(hostile);
-  const holds = async () => {
-    await page.getByText(shown).locator('visible=true').first().waitFor();
+  const holds = async (texts = true) => {
+    if (texts) await page.getByText(shown).locator('visible=true').first().waitFor();
     truth((await page.locator('img[src="x"]').count()) === 0, 'markup of a client became an element');
     truth((await page.locator('script').count()) === 1, 'a script of a client is in the page');
     truth(!(await page.locator('body').innerText()).includes('\u202e'), 'a character that turns the text around is not shown as what it is');
   };
-  for (const address of [
-    '/', '/queues', `/queue?name=${name}`, `/queue?name=${name}&tab=partitions`, `/queue?name=${name}&tab=messages`, `/queue?name=${name}&tab=groups`, `/queue?name=${name}&tab=danger`,
-    '/messages', `/messages?queue=${name}&push=1`, '/dead-letters', '/groups', `/group?name=${name}&queue=${name}`, '/streams', '/traces', `/traces?name=${name}`, `/traces?trace=${pipeline}`, '/system', '/tasks',
-    `/queue?name=${name}&tab=config`, `/analytics?queue=${name}`, `/queues?create=1&namespace=${name}&task=${name}`,
-  ]) {
-    await check(`hostile text stays text on ${address.replaceAll(name, '…')}`, async () => {
+  /** The address of a page about what is hostile here. */
+  const hostilely = (address) => {
+    const url = new URL(address, 'http://x');
+    for (const one of ['name', 'queue', 'namespace', 'task']) if (url.searchParams.has(one)) url.searchParams.set(one, hostile);
+    return url.pathname + url.search;
+  };
+  const texts = [...pages.map(([at, address]) => [at, hostilely(address)]), ['messages-push', `/messages?queue=${name}&push=1`], ['analytics-queue', `/analytics?queue=${name}`], ['queues-create', `/queues?create=1&namespace=${name}&task=${name}`]];
+  for (const [at, address] of texts) {
+    await check(`${at}: hostile text stays text, on a desk and on a phone`, async () => {
       await console_.go(address);
-      await holds();
+      await holds(!withoutTexts.includes(at));
+      await page.setViewportSize({ width: 390, height: 844 });
+      const width = await page.evaluate(() => document.documentElement.scrollWidth);
+      await page.setViewportSize({ width: 1440, height: 900 });
+      truth(width <= 390, `the page is ${width} pixels wide`);
+      for (const colorScheme of ['dark', 'light']) {
+        await page.emulateMedia({ colorScheme });
+        equal(await violations(page), [], `violations, ${colorScheme}`);
+      }
+    });
+    await check(`${at}: hostile text in the address stays text`, async () => {
+      const url = new URL(address, 'http://x');
+      for (const one of parameters) if (one !== 'tab' && !url.searchParams.has(one)) url.searchParams.set(one, hostile);
+      await page.goto(settings.attacked + url.pathname + url.search);
+      await page.locator('#heading').first().waitFor();
+      await page.waitForFunction(() => !document.querySelector('[aria-busy="true"]'));
+      await holds(false);
+      truth((await page.locator('main section, main table, main [role=alert], dialog').count()) > 0, 'the page is empty');
+      while ((await page.getByRole('dialog').count()) > 0) await page.keyboard.press('Escape');
     });
   }
   await check('hostile text stays text in an opened message, its tree, its lines and its events', async () => {

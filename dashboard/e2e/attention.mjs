@@ -14,7 +14,7 @@ const real = [
 const made = [
   ['**/readyz', { ready: false, checks: { database: 'ok', statistics: 'stopped 3 minutes ago' } }, /Check “statistics” fails/, '/system', ['stopped 3 minutes ago']],
   ['**/api/v1/system/maintenance', { maintenanceMode: true, popMaintenanceMode: true, bufferedMessages: 12, bufferHealthy: false, bufferStats: { pendingCount: 12, failedCount: 2 } }, /Pushes are in maintenance/, '/system', ['in maintenance'], ['Switch on…']],
-  ['**/api/v1/system/brokers', { brokers: [{ id: 'broker-b', instance: 'b', version: '1', address: 'b:6632', startedAt: '2026-01-01T00:00:00Z', lastSeen: '2026-01-01T01:00:00Z', alive: false, self: false }] }, /Broker broker-b is gone/, '/system', ['broker-b', 'gone']],
+  ['**/api/v1/system/brokers*', { total: 1, nextCursor: null, brokers: [{ id: 'broker-b', instance: 'b', version: '1', address: 'b:6632', startedAt: '2026-01-01T00:00:00Z', lastSeen: '2026-01-01T01:00:00Z', alive: false, self: false }] }, /Broker broker-b is gone/, '/system', ['broker-b', 'b:6632']],
   ['**/api/v1/analytics/postgres-stats', {
     timestamp: '2026-01-01T00:00:00Z', database: 'queen', databaseCache: { cacheHitRatio: 99 }, deadTuples: [], activeQueries: [], tableSizes: [], vacuumRunning: [],
     oldestSnapshot: { pid: 4711, applicationName: 'report', state: 'idle in transaction', ageSeconds: 4000, xidAge: 99, query: 'SELECT forever' },

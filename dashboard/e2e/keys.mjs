@@ -1,13 +1,12 @@
 // Everything is reached and left with the keyboard, and where it is can be seen.
 import { check, equal, open, settled, truth } from './console.mjs';
-
-const pages = ['/', '/queues', '/queue?name=shop.orders&tab=partitions', '/queue?name=shop.payments&tab=config', '/messages', '/dead-letters', '/groups', '/group?name=search&queue=shop.orders', '/streams', '/traces', '/analytics', '/system'];
+import { pages } from './pages.mjs';
 
 export async function keys(browser) {
   const console_ = await open(browser);
   const { page } = console_;
-  for (const address of pages) {
-    await check(`the keyboard reaches everything on ${address}`, async () => {
+  for (const [name, address] of pages) {
+    await check(`${name}: the keyboard reaches everything`, async () => {
       await console_.go(address);
       const wanted = await page.evaluate(() => {
         const seen = [...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex="0"]')].filter((one) => !one.disabled && one.checkVisibility({ visibilityProperty: true }) && one.tabIndex >= 0);

@@ -1,4 +1,5 @@
 // Every page shows what the test put into the broker, to everybody, in both themes, on a desk and on a phone.
+import { readFileSync } from 'node:fs';
 import { check, equal, open, picture, settled, settings, truth, violations } from './console.mjs';
 
 const pipeline = '0199b0c4-7be2-4c04-a1d9-5e2c8f0b6731';
@@ -32,6 +33,21 @@ export const pages = [
 
 export async function everyPage(browser) {
   const desk = await open(browser);
+  await check('every page of the console, and every tab of a page, is in this table', async () => {
+    const embedded = readFileSync(new URL('../embed.go', import.meta.url), 'utf8');
+    const paths = [.../var Pages = \[\]string\{(.*?)\n\}/s.exec(embedded)[1].matchAll(/"([^"]+)"/g)].map((found) => found[1]);
+    truth(paths.length > 10, 'the paths of the console were not found');
+    equal(paths.filter((path) => !pages.some(([, address]) => address.split('?')[0] === path)), [], 'paths without a page in the table');
+    const links = desk.page.locator('nav[aria-label="Pages"] a');
+    await desk.go('/');
+    equal((await links.evaluateAll((all) => all.map((one) => new URL(one.href).pathname))).filter((path) => !paths.includes(path)), [], 'pages of the menu without a path');
+    for (const [path, address] of [['/queue', '/queue?name=shop.orders'], ['/system', '/system']]) {
+      await desk.go(address);
+      const tabs = await desk.page.locator('main nav button').count();
+      const listed = new Set(pages.filter(([, one]) => one.split('?')[0] === path).map(([, one]) => new URL(one, 'http://x').searchParams.get('tab') ?? ''));
+      equal(listed.size, tabs, `tabs of ${path}`);
+    }
+  });
   for (const [name, address, heading, text] of pages) {
     await check(`${name}: shows real data, both themes are accessible`, async () => {
       await desk.go(address);

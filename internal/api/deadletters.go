@@ -124,7 +124,7 @@ func (s *Server) deadLetterShapes(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	answer, err := s.deps.Store.DeadLetterShapes(r.Context(), tenantOf(r), filter, filter.Limit)
+	answer, err := s.deps.Store.DeadLetterShapes(r.Context(), tenantOf(r), filter)
 	if err != nil {
 		return badRange(err, filter.From, filter.To)
 	}

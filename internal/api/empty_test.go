@@ -38,6 +38,10 @@ func (f *emptyBroker) List(context.Context, uuid.UUID, pg.MessageFilter) (browse
 	return browse.Page{}, f.err
 }
 
+func (f *emptyBroker) Search(context.Context, uuid.UUID, pg.MessageFilter, browse.Condition) (browse.Page, browse.Searched, error) {
+	return browse.Page{}, browse.Searched{}, f.err
+}
+
 func (f *emptyBroker) Partition(context.Context, uuid.UUID, uuid.UUID, int64, int) (browse.Part, bool, error) {
 	return browse.Part{Queue: "q", Partition: "p"}, true, f.err
 }
@@ -211,7 +215,7 @@ func (f *emptyBroker) CountDeadLetters(context.Context, uuid.UUID, pg.DeadLetter
 	return 0, f.err
 }
 
-func (f *emptyBroker) DeadLetterShapes(context.Context, uuid.UUID, pg.DeadLetterFilter, int) (json.RawMessage, error) {
+func (f *emptyBroker) DeadLetterShapes(context.Context, uuid.UUID, pg.DeadLetterFilter) (json.RawMessage, error) {
 	return f.raw()
 }
 
@@ -231,7 +235,7 @@ func (f *emptyBroker) Task(context.Context, uuid.UUID, uuid.UUID) (pg.Task, bool
 	return pg.Task{}, true, f.err
 }
 
-func (f *emptyBroker) ListTasks(context.Context, uuid.UUID, int, string) ([]pg.Task, string, error) {
+func (f *emptyBroker) ListTasks(context.Context, uuid.UUID, pg.TaskFilter) ([]pg.Task, string, error) {
 	return nil, "", f.err
 }
 

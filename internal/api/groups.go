@@ -20,6 +20,7 @@ func (s *Server) listGroups(w http.ResponseWriter, r *http.Request) error {
 var (
 	groupOrders          = []string{"name", "queue", "lag", "partitions", "age"}
 	groupPartitionOrders = []string{"name", "lag", "age", "attempts", "consumed"}
+	streamOrders         = []string{"name", "source", "sink", "created", "updated"}
 	queueOrders          = []string{"name", "pending", "processing", "dead", "stored", "in", "partitions", "size", "namespace", "created"}
 )
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -175,6 +176,18 @@ func (p pages) List(context.Context, uuid.UUID, pg.MessageFilter) (browse.Page, 
 	return p.page, nil
 }
 
+func (p pages) Search(_ context.Context, _ uuid.UUID, _ pg.MessageFilter, c browse.Condition) (browse.Page, browse.Searched, error) {
+	found := p.page
+	found.Messages = nil
+	for _, m := range p.page.Messages {
+		if c.Holds(m.Payload) {
+			found.Messages = append(found.Messages, m)
+		}
+	}
+	found.Next = "on"
+	return found, browse.Searched{Messages: len(p.page.Messages), Unreadable: 1, Until: time.Unix(0, 0)}, nil
+}
+
 func (p pages) Find(context.Context, uuid.UUID, uuid.UUID, string) (browse.Detail, bool, error) {
 	return browse.Detail{Content: p.page.Messages[0].Content, MessageDetail: pg.MessageDetail{Groups: []pg.GroupState{{Name: "g", Consumed: true}}}}, true, nil
 }
@@ -220,6 +233,33 @@ func TestPayloadBytesPassThroughEveryReadRoute(t *testing.T) {
 	require.Contains(t, list, `{"id":null,"transactionId":null,"traceId":null,"producerSub":null,"isEncrypted":false`, "an evicted message shows nothing of its content")
 	require.Contains(t, list, `"data":null,"payload":null`)
 	require.Contains(t, call(t, server, "GET", "/api/v1/dlq", "").body, `"failedAt":"1970-01-01T00:00:00.001Z"`)
+}
+
+// A search answers with what fits, and with what it looked at, whether it found anything or not.
+func TestASearchForPayloadsSaysWhatItLookedAt(t *testing.T) {
+	t.Parallel()
+	f := &world{}
+	s := f.server()
+	s.deps.Browser = pages{page: browse.Page{Messages: []browse.Message{
+		{Content: browse.Content{Available: true, ID: messageID, TransactionID: "fits", Payload: []byte(`{"n":1.50}`)}},
+		{Content: browse.Content{Available: true, ID: messageID, TransactionID: "other", Payload: []byte(`{"n":2}`)}},
+	}}}
+	server := serveHandler(t, s)
+	answer := call(t, server, "GET", "/api/v1/messages?payload="+url.QueryEscape("n < 2"), "")
+	require.Equal(t, 200, answer.status)
+	require.Contains(t, answer.body, `"payload":{"n":1.50}`)
+	require.NotContains(t, answer.body, `"other"`)
+	require.Contains(t, answer.body, `"total":1,"nextCursor":"on","searched":{"messages":2,"unreadable":1,"until":"1970-01-01T00:00:00.000Z"}}`)
+	require.NotContains(t, call(t, server, "GET", "/api/v1/messages", "").body, `"searched"`)
+	refused := call(t, server, "GET", "/api/v1/messages?payload="+url.QueryEscape("n["), "")
+	require.Equal(t, 400, refused.status)
+	require.Contains(t, refused.body, "cannot read the path")
+	for query, word := range map[string]string{"kind=move": "kind must be", "state=failed": "state must be one of"} {
+		refused := call(t, server, "GET", "/api/v1/dlq/tasks?"+query, "")
+		require.Equal(t, 400, refused.status, query)
+		require.Contains(t, refused.body, word)
+	}
+	require.Equal(t, 400, call(t, server, "GET", "/api/v1/streams?sort=state", "").status)
 }
 
 // A queueLister notes what it was asked for.

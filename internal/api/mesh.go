@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"queenmq/internal/pg"
 )
 
 // MeshFigures are those of the traffic between the brokers of a database. Counters are since the start.
@@ -27,9 +29,15 @@ type MeshPeer struct {
 	Alive             bool
 }
 
-// brokers lists the brokers of the database.
+// brokers lists the brokers of the database page by page, oldest first.
 func (s *Server) brokers(w http.ResponseWriter, r *http.Request) error {
-	return relay(w)(s.deps.Brokers(r.Context()))
+	q := lenient(r)
+	filter := pg.BrokerFilter{Contains: q.text("contains"), Cursor: q.text("cursor")}
+	filter.Limit, _ = q.page(100)
+	if q.text("alive") != "" {
+		filter.Alive = new(q.boolean("alive", true))
+	}
+	return relay(w)(s.deps.Brokers(r.Context(), filter))
 }
 
 // meshAnswer is the shape that clients of the older line read. Nothing is signed or sequenced here, so these failures stay 0.

@@ -17,6 +17,7 @@ import (
 // A Browser reads stored messages; *browse.Reader is one.
 type Browser interface {
 	List(ctx context.Context, tenant uuid.UUID, filter pg.MessageFilter) (browse.Page, error)
+	Search(ctx context.Context, tenant uuid.UUID, filter pg.MessageFilter, c browse.Condition) (browse.Page, browse.Searched, error)
 	Find(ctx context.Context, tenant, partition uuid.UUID, transactionID string) (browse.Detail, bool, error)
 	Trace(ctx context.Context, tenant, trace uuid.UUID, limit int) ([]browse.Traced, error)
 	DeadLetters(ctx context.Context, tenant uuid.UUID, filter pg.DeadLetterFilter) (pg.DeadLetterPage, error)
@@ -125,13 +126,36 @@ type mode struct {
 	Type         string `json:"type"`
 }
 
+// searched is what one step of a search for payloads has looked at.
+type searched struct {
+	Messages   int     `json:"messages"`
+	Unreadable int     `json:"unreadable"`
+	Until      *string `json:"until"`
+}
+
+// messagePage reads a page, or with a condition on the payloads a step of a search; searched is nil without one.
+func (s *Server) messagePage(r *http.Request, q lenientQuery, filter pg.MessageFilter) (browse.Page, *searched, error) {
+	text := q.text("payload")
+	if text == "" {
+		page, err := s.deps.Browser.List(r.Context(), tenantOf(r), filter)
+		return page, nil, err
+	}
+	condition, err := browse.ParseCondition(text)
+	if err != nil {
+		return browse.Page{}, nil, newError(codeInvalidParameter, err.Error())
+	}
+	page, looked, err := s.deps.Browser.Search(r.Context(), tenantOf(r), filter, condition)
+	return page, &searched{looked.Messages, looked.Unreadable, millis(looked.Until)}, err
+}
+
 // listMessages lists stored messages, the newest first.
 func (s *Server) listMessages(w http.ResponseWriter, r *http.Request) error {
-	filter, err := messageFilter(lenient(r))
+	q := lenient(r)
+	filter, err := messageFilter(q)
 	if err != nil {
 		return err
 	}
-	page, err := s.deps.Browser.List(r.Context(), tenantOf(r), filter)
+	page, looked, err := s.messagePage(r, q, filter)
 	if err != nil {
 		return badRange(err, filter.From, filter.To)
 	}
@@ -147,10 +171,11 @@ func (s *Server) listMessages(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	rest, err := json.Marshal(struct {
-		Mode  mode    `json:"mode"`
-		Total int     `json:"total"`
-		Next  *string `json:"nextCursor"`
-	}{mode{page.HasQueueMode, page.BusGroups, page.ModeType}, len(page.Messages), textOrNull(page.Next)})
+		Mode     mode      `json:"mode"`
+		Total    int       `json:"total"`
+		Next     *string   `json:"nextCursor"`
+		Searched *searched `json:"searched,omitempty"`
+	}{mode{page.HasQueueMode, page.BusGroups, page.ModeType}, len(page.Messages), textOrNull(page.Next), looked})
 	if err != nil {
 		return err
 	}
@@ -209,6 +234,28 @@ type describedMessage struct {
 	QueueConfig    queueConfig  `json:"queueConfig"`
 	Mode           mode         `json:"mode"`
 	Groups         []groupState `json:"consumerGroups"`
+	Deliveries     []delivery   `json:"deliveries"`
+}
+
+// delivery is what the cursor of a group knows of one message; null is not known.
+type delivery struct {
+	Group         string  `json:"group"`
+	State         string  `json:"state"`
+	Attempts      *int    `json:"attempts"`
+	AttemptsExact bool    `json:"attemptsExact"`
+	Failures      *int    `json:"failures"`
+	LeaseID       *string `json:"leaseId"`
+	AcquiredAt    *string `json:"acquiredAt"`
+	ExpiresAt     *string `json:"expiresAt"`
+	RedeliveryAt  *string `json:"redeliveryAt"`
+}
+
+func deliveriesOf(in []pg.Delivery) []delivery {
+	out := make([]delivery, len(in))
+	for i, d := range in {
+		out[i] = delivery{d.Group, d.State, d.Attempts, d.AttemptsExact, d.Failures, textOrNull(d.LeaseID), millis(d.AcquiredAt), millis(d.ExpiresAt), millis(d.RedeliveryAt)}
+	}
+	return out
 }
 
 type queueConfig struct {
@@ -255,7 +302,7 @@ func (s *Server) getMessage(w http.ResponseWriter, r *http.Request) error {
 		QueuePath: m.Queue + "/" + m.Partition, Namespace: m.Namespace, Task: m.Task, Offset: m.Offset, Status: m.Status,
 		RetryCount: m.RetryCount, LeaseExpiresAt: millis(m.LeaseExpiresAt),
 		QueueConfig: queueConfig{m.LeaseTime, m.RetryLimit, m.RetryDelay, m.TTL, m.Priority},
-		Mode:        mode{m.HasQueueMode, len(m.Groups), "queue"}, Groups: groupStates(m.Groups),
+		Mode:        mode{m.HasQueueMode, len(m.Groups), "queue"}, Groups: groupStates(m.Groups), Deliveries: deliveriesOf(m.Deliveries),
 	}
 	if m.DeadLetter {
 		head.ErrorMessage = &m.DeadLetterError

@@ -5,6 +5,7 @@ import (
 
 	"queenmq/internal/auth"
 	"queenmq/internal/engine/ack"
+	"queenmq/internal/engine/browse"
 	"queenmq/internal/engine/pop"
 	"queenmq/internal/engine/push"
 	"queenmq/internal/engine/replay"
@@ -55,6 +56,7 @@ var sentinels = []sentinel{
 	{"tail.ErrCrowdedOut", tail.ErrCrowdedOut, codeTooManyWatchers},
 	{"tail.ErrStopped", tail.ErrStopped, codeStopping},
 	{"replay.ErrNoPayload", replay.ErrNoPayload, codeConflict},
+	{"browse.ErrCondition", browse.ErrCondition, codeInvalidParameter},
 	{"pg.ErrInvalidCursor", pg.ErrInvalidCursor, codeInvalidCursor},
 	{"pop.ErrKeyMissing", pop.ErrKeyMissing, codeEncryptionRequired},
 	{"stream.ErrUndecryptable", stream.ErrUndecryptable, codeStateUndecryptable},

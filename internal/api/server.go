@@ -134,7 +134,7 @@ type Deps struct {
 	// FlagsChanged is called after a maintenance switch was turned. It must not block.
 	FlagsChanged func()
 	// Brokers lists the brokers of the database, as pg.DB.Brokers does. Nil lists none.
-	Brokers func(ctx context.Context) (json.RawMessage, error)
+	Brokers func(ctx context.Context, filter pg.BrokerFilter) (json.RawMessage, error)
 	// Buffer gives the figures of the file buffer. Nil says that there is none: pushes are then refused during maintenance.
 	Buffer func() BufferFigures
 	// Mesh gives the figures of the traffic between brokers. Nil says that there is none.
@@ -258,7 +258,9 @@ func (deps *Deps) setDefaults() {
 		deps.FlagsChanged = func() {}
 	}
 	if deps.Brokers == nil {
-		deps.Brokers = func(context.Context) (json.RawMessage, error) { return json.RawMessage(`{"brokers":[]}`), nil }
+		deps.Brokers = func(context.Context, pg.BrokerFilter) (json.RawMessage, error) {
+			return json.RawMessage(`{"brokers":[],"total":0,"nextCursor":null}`), nil
+		}
 	}
 	if deps.RefreshStats == nil {
 		deps.RefreshStats = noStats

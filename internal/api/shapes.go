@@ -69,10 +69,11 @@ const (
 	shapeStates         = `[{"name":"string","group":"string","consumed":"bool","leaseExpiresAt":"time|null"}]`
 	shapeMessages shape = `{"messages":[{` + shapeContent + `,"txnHash":"string","partitionId":"uuid","queuePath":"string","queue":"string","partition":"string","namespace":"string","task":"string",
 		"status":"string","queueStatus":"string","busStatus":{"consumedBy":"int","totalGroups":"int"},"queuePriority":"int","payloadAvailable":"bool","segment":{"seq":"int","frameIdx":"int"},
-		"offset":"int","retryCount":"int","createdAt":"time","leaseExpiresAt":"time|null"}],"mode":` + shapeMode + `,"total":"int","nextCursor":"string|null"}`
+		"offset":"int","retryCount":"int","createdAt":"time","leaseExpiresAt":"time|null"}],"mode":` + shapeMode + `,"total":"int","nextCursor":"string|null","searched?":{"messages":"int","unreadable":"int","until":"time|null"}}`
 	shapeMessage shape = `{` + shapeContent + `,"createdAt":"time","partitionId":"uuid","partition":"string","queue":"string","queuePath":"string","namespace":"string","task":"string","offset":"int",
 		"status":"string","errorMessage":"string|null","retryCount":"int","leaseExpiresAt":"time|null",
-		"queueConfig":{"leaseTime":"int","retryLimit":"int","retryDelay":"int","ttl":"int","priority":"int"},"mode":` + shapeMode + `,"consumerGroups":` + shapeStates + `}`
+		"queueConfig":{"leaseTime":"int","retryLimit":"int","retryDelay":"int","ttl":"int","priority":"int"},"mode":` + shapeMode + `,"consumerGroups":` + shapeStates + `,
+		"deliveries":[{"group":"string","state":"string","attempts":"int|null","attemptsExact":"bool","failures":"int|null","leaseId":"string|null","acquiredAt":"time|null","expiresAt":"time|null","redeliveryAt":"time|null"}]}`
 	shapePipeline shape = `{"traceId":"uuid","messages":[{` + shapeContent + `,"partitionId":"uuid","queue":"string","partition":"string","offset":"int","createdAt":"time","payloadAvailable":"bool",
 		"status":"string","consumerGroups":` + shapeStates + `}],"total":"int"}`
 	shapePartitionMessages shape = `{"partitionId":"uuid","queue":"string","partition":"string","logStart":"int","endOffset":"int","nextOffset":"int",
@@ -84,7 +85,7 @@ const (
 		"pagination":` + shapePagination + `,"total":"int","nextCursor":"string|null"}`
 	shapeDeletedDeadLetters shape = `{"success":"bool","deleted":"int","queue":"string","consumerGroup":"string|null"}`
 	shapeCount              shape = `{"count":"int"}`
-	shapeErrorShapes        shape = `{"groups":[{"shape":"string","sample":"string","count":"int","queues":["string"],"firstFailedAt":"time","lastFailedAt":"time"}],"shapes":"int","total":"int"}`
+	shapeErrorShapes        shape = `{"groups":[{"shape":"string","sample":"string","count":"int","queues":["string"],"firstFailedAt":"time","lastFailedAt":"time"}],"shapes":"int","total":"int","nextCursor":"string|null"}`
 	shapeDestination        shape = `{"queue?":"string|null","partition?":"string|null"}`
 	shapeReplayed           shape = `{"success":"bool","queue":"string","partition":"string","replayedAs":{"index":"int","message_id":"uuid","transaction_id":"string","queueName":"string","status":"string"},
 		"dlqRowRemoved":"bool","result":"string","consumerGroup":"string","dlqId":"uuid","originalTransactionId":"string"}`
@@ -176,7 +177,7 @@ const (
 	shapeMesh           shape = `{"enabled":"bool","maintenance_mode":"bool","pop_maintenance_mode":"bool","reason?":"string","server_id?":"string","transport?":"string","port?":"int","peer_count?":"int",
 		"peers?":[{"host":"string","port":"int","connected":"bool","resolved":"bool","resolved_ip":"string","server_id":"string"}],"servers_alive?":"int","servers_dead?":"int",
 		"messages_sent?":"int","messages_received?":"int","messages_dropped?":"int","signature_failures?":"int","handshake_failures?":"int","sequence_rejections?":"int","running?":"bool"}`
-	shapeBrokers    shape = `{"brokers":[{"id":"string","instance":"uuid","version":"string","address":"string","startedAt":"time","lastSeen":"time","alive":"bool","self":"bool"}]}`
+	shapeBrokers    shape = `{"brokers":[{"id":"string","instance":"uuid","version":"string","address":"string","startedAt":"time","lastSeen":"time","alive":"bool","self":"bool"}],"total":"int","nextCursor":"string|null"}`
 	shapeSettings   shape = `{"settings":[{"name":"string","value":"string","source":"string","default":"string","doc":"string"}]}`
 	shapeRefreshed  shape = `{"engine":"string","queuesUpdated":"int","segPartitions":"int","namespaces":{"namespacesUpdated":"int"},"tasks":{"tasksUpdated":"int"},"system":{"systemUpdated":"int"},"refreshedAt":"time"}`
 	shapeNotify     shape = `{"queue":"string","partition?":"string|null"}`
@@ -187,7 +188,7 @@ const (
 
 	shapeStreams shape = `{"streams":[{"id":"uuid","name":"string","sourceQueue":"string","sinkQueue":"string|null","configHash":"string","createdAt":"time","updatedAt":"time",
 		"stateRows":"int","stateRowsExact":"bool","stateBytes":"int","partitions":"int","oldestState":"time|null","newestState":"time|null",
-		"watermark":"time|null","newestWatermark":"time|null","watermarkPartitions":"int","watermarkExact":"bool","lateRecords":"int|null"}],"nextCursor":"string|null"}`
+		"watermark":"time|null","newestWatermark":"time|null","watermarkPartitions":"int","watermarkExact":"bool","lateRecords":"int|null"}],"total":"int","nextCursor":"string|null"}`
 	shapeRegister   shape = `{"name":"string","source_queue":"string","sink_queue?":"string|null","config_hash":"string","reset?":"bool|null"}`
 	shapeRegistered shape = `{"success":"bool","query_id":"uuid","name":"string","config_hash":"string","fresh":"bool","reset":"bool"}`
 	shapeStateGet   shape = `{"query_id":"uuid","partition_id":"uuid","keys|null?":["string"],"key_prefix?":"string|null","ripe_at_or_before?":"number|null"}`

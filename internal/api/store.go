@@ -74,12 +74,12 @@ type StatisticsStore interface {
 // A DeadLetterStore reads and deletes dead letters, and keeps the tasks over many of them.
 type DeadLetterStore interface {
 	CountDeadLetters(ctx context.Context, tenant uuid.UUID, filter pg.DeadLetterFilter) (int64, error)
-	DeadLetterShapes(ctx context.Context, tenant uuid.UUID, filter pg.DeadLetterFilter, limit int) (json.RawMessage, error)
+	DeadLetterShapes(ctx context.Context, tenant uuid.UUID, filter pg.DeadLetterFilter) (json.RawMessage, error)
 	DeleteDeadLetterAt(ctx context.Context, tenant, partition uuid.UUID, transactionID string) (json.RawMessage, error)
 	DeleteDeadLetters(ctx context.Context, tenant uuid.UUID, filter pg.DeadLetterFilter, limit int) (int64, error)
 	CreateTask(ctx context.Context, tenant uuid.UUID, task pg.NewTask) (pg.Task, error)
 	Task(ctx context.Context, tenant, id uuid.UUID) (pg.Task, bool, error)
-	ListTasks(ctx context.Context, tenant uuid.UUID, limit int, after string) ([]pg.Task, string, error)
+	ListTasks(ctx context.Context, tenant uuid.UUID, filter pg.TaskFilter) ([]pg.Task, string, error)
 	CancelTask(ctx context.Context, tenant, id uuid.UUID) (pg.Task, bool, error)
 }
 

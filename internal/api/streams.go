@@ -34,7 +34,11 @@ func either(members map[string]jsontext.Value, snake, camel string) string {
 // listStreams lists the streaming queries, and how far each has come.
 func (s *Server) listStreams(w http.ResponseWriter, r *http.Request) error {
 	q := lenient(r)
-	filter := pg.StreamFilter{Contains: q.text("contains"), After: q.text("cursor")}
+	sort, err := q.order(streamOrders)
+	if err != nil {
+		return err
+	}
+	filter := pg.StreamFilter{Contains: q.text("contains"), Sort: sort, Cursor: q.text("cursor")}
 	filter.Limit, _ = q.page(100)
 	answer, err := s.deps.Store.ListStreams(r.Context(), tenantOf(r), filter)
 	if err != nil {
@@ -48,6 +52,7 @@ func (s *Server) listStreams(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) withProgress(ctx context.Context, tenant uuid.UUID, answer json.RawMessage) (json.RawMessage, error) {
 	var page struct {
 		Streams    []map[string]json.RawMessage `json:"streams"`
+		Total      int64                        `json:"total"`
 		NextCursor *string                      `json:"nextCursor"`
 	}
 	if err := json.Unmarshal(answer, &page); err != nil || len(page.Streams) == 0 {

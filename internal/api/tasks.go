@@ -3,6 +3,8 @@ package api
 import (
 	"encoding/json/jsontext"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -180,11 +182,31 @@ func decodeTaskFilter(members map[string]jsontext.Value) (pg.DeadLetterFilter, e
 	return filter, nil
 }
 
-// listTasks lists the tasks, the newest first.
+// taskStates are those that a list can be narrowed to.
+var taskStates = []string{"active", "pending", "running", "done", "cancelled"}
+
+// taskListFilter reads the query of the list of tasks. What is misspelt is refused: it would show other tasks than those that were asked for.
+func taskListFilter(q lenientQuery) (pg.TaskFilter, error) {
+	filter := pg.TaskFilter{Kind: pg.TaskKind(q.text("kind")), State: q.text("state"), Queue: q.text("queue"), Cursor: q.text("cursor")}
+	filter.Limit, _ = q.page(50)
+	switch filter.Kind {
+	case "", pg.TaskRedrive, pg.TaskPurge:
+	default:
+		return filter, newError(codeInvalidParameter, "kind must be redrive or purge, not "+quoteShort(string(filter.Kind)))
+	}
+	if filter.State != "" && !slices.Contains(taskStates, filter.State) {
+		return filter, newError(codeInvalidParameter, "state must be one of "+strings.Join(taskStates, ", ")+", not "+quoteShort(filter.State))
+	}
+	return filter, nil
+}
+
+// listTasks lists the tasks page by page, the newest first.
 func (s *Server) listTasks(w http.ResponseWriter, r *http.Request) error {
-	q := lenient(r)
-	limit, _ := q.page(50)
-	tasks, next, err := s.deps.Store.ListTasks(r.Context(), tenantOf(r), limit, q.text("cursor"))
+	filter, err := taskListFilter(lenient(r))
+	if err != nil {
+		return err
+	}
+	tasks, next, err := s.deps.Store.ListTasks(r.Context(), tenantOf(r), filter)
 	if err != nil {
 		return err
 	}

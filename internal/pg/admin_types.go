@@ -142,6 +142,22 @@ type MessageDetail struct {
 	Priority       int
 	HasQueueMode   bool
 	Groups         []GroupState
+	Deliveries     []Delivery
+}
+
+// A Delivery is what the cursor of a group, named or not, knows of one message. Nothing is kept of a message that the group has passed.
+type Delivery struct {
+	Group string
+	// State is passed, held (in a live lease), abandoned (in one that ran out), delayed (until RedeliveryAt) or waiting.
+	State string
+	// Attempts is how often the message was delivered: exactly when AttemptsExact is set, else at least so often; nil where nothing is kept.
+	Attempts      *int
+	AttemptsExact bool
+	// Failures are those of its retry budget, nil where nothing is kept.
+	Failures *int
+	// LeaseID, AcquiredAt and ExpiresAt are of a lease that covers the message, zero without one; RedeliveryAt is zero but for delayed ones.
+	LeaseID                             string
+	AcquiredAt, ExpiresAt, RedeliveryAt time.Time
 }
 
 // A GroupState is how far one named group is with a message.

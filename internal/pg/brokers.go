@@ -37,11 +37,24 @@ func (db *DB) BrokerLeft(ctx context.Context, instance uuid.UUID) error {
 	})
 }
 
-// Brokers lists the brokers of the database as {"brokers":[{id, instance, version, address, startedAt, lastSeen, alive, self}]}, oldest
-// first. self marks the instance that asks.
-func (db *DB) Brokers(ctx context.Context, instance uuid.UUID) (list json.RawMessage, err error) {
-	err = db.run(ctx, "list brokers", repeatConflicts, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, `SELECT queen.list_brokers_v1($1::uuid)::text`, instance).Scan(&list)
-	})
-	return list, err
+// A BrokerFilter chooses brokers. The zero filter chooses all.
+type BrokerFilter struct {
+	// Contains stands somewhere in the id, the address or the version, in any case.
+	Contains string
+	// Alive has only those that live, or with false only those that are gone; nil has both.
+	Alive *bool
+	// Limit is the most rows of a page; 0 is 100. Cursor is that of the page before, "" for the first one.
+	Limit  int
+	Cursor string
+}
+
+// Brokers returns a page of the brokers of the database as {"brokers":[{id, instance, version, address, startedAt, lastSeen, alive, self}],
+// "total", "nextCursor"}, oldest first. self marks the instance that asks. Errors: ErrInvalidCursor.
+func (db *DB) Brokers(ctx context.Context, instance uuid.UUID, b BrokerFilter) (json.RawMessage, error) {
+	after, err := decodePosition(b.Cursor, deadLetterPosition)
+	if err != nil {
+		return nil, err
+	}
+	f := filter{"contains": b.Contains, "alive": b.Alive, "after": after}
+	return db.paged(ctx, "list brokers", "brokers_page_v1", instance, f.limited(b.Limit, 0))
 }

@@ -112,14 +112,24 @@ func (db *DB) CountDeadLetters(ctx context.Context, tenant uuid.UUID, d DeadLett
 	return n, err
 }
 
-// DeadLetterShapes returns {"groups":[{"shape","sample","count","queues","firstFailedAt","lastFailedAt"}],"total","shapes"}: all
-// selected dead letters grouped by the shape of their error, at most limit groups.
-func (db *DB) DeadLetterShapes(ctx context.Context, tenant uuid.UUID, d DeadLetterFilter, limit int) (json.RawMessage, error) {
-	text, err := d.tenantText(tenant)
+// DeadLetterShapes returns {"groups":[{"shape","sample","count","queues","firstFailedAt","lastFailedAt"}],"total","shapes","nextCursor"}: all
+// selected dead letters grouped by the shape of their error, most frequent first, page by page. Errors: ErrInvalidCursor.
+func (db *DB) DeadLetterShapes(ctx context.Context, tenant uuid.UUID, d DeadLetterFilter) (json.RawMessage, error) {
+	after, err := decodePosition(d.After, partitionPosition)
 	if err != nil {
 		return nil, err
 	}
-	return db.manage(ctx, "group dead letters", `SELECT queen.dlq_shapes_v1($1::jsonb, $2::int)`, text, clampInt32(limit))
+	f := d.filter()
+	f["_tenant"], f["after"] = tenant, after
+	text, err := f.text()
+	if err != nil {
+		return nil, err
+	}
+	answer, err := db.manage(ctx, "group dead letters", `SELECT queen.dlq_shapes_v1($1::jsonb, $2::int)`, text, clampInt32(d.Limit))
+	if err != nil {
+		return nil, err
+	}
+	return withCursor(answer)
 }
 
 // DeleteDeadLetterAt deletes the dead letters at an address and returns {"success","partitionId","transactionId","message"}. A

@@ -186,7 +186,7 @@ func TestStreamPages(t *testing.T) {
 		NextCursor *string
 	}
 	read := func(tenant uuid.UUID, limit int, after string) (p page) {
-		raw, err := db.ListStreams(ctx, tenant, pg.StreamFilter{Limit: limit, After: after})
+		raw, err := db.ListStreams(ctx, tenant, pg.StreamFilter{Limit: limit, Cursor: after})
 		require.NoError(t, err)
 		require.NoError(t, json.Unmarshal(raw, &p))
 		return p

@@ -220,7 +220,29 @@ type messageDetailJSON struct {
 	Mode struct {
 		HasQueueMode bool `json:"hasQueueMode"`
 	} `json:"mode"`
-	Groups []groupStateJSON `json:"consumerGroups"`
+	Groups     []groupStateJSON `json:"consumerGroups"`
+	Deliveries []deliveryJSON   `json:"deliveries"`
+}
+
+// A deliveryJSON is one element of deliveries.
+type deliveryJSON struct {
+	Group         string    `json:"group"`
+	State         string    `json:"state"`
+	Attempts      *int      `json:"attempts"`
+	AttemptsExact bool      `json:"attemptsExact"`
+	Failures      *int      `json:"failures"`
+	LeaseID       string    `json:"leaseId"`
+	AcquiredAt    time.Time `json:"acquiredAt"`
+	ExpiresAt     time.Time `json:"expiresAt"`
+	RedeliveryAt  time.Time `json:"redeliveryAt"`
+}
+
+func deliveries(in []deliveryJSON) []Delivery {
+	out := make([]Delivery, len(in))
+	for i, d := range in {
+		out[i] = Delivery(d)
+	}
+	return out
 }
 
 func (m *messageDetailJSON) detail() MessageDetail {
@@ -229,7 +251,7 @@ func (m *messageDetailJSON) detail() MessageDetail {
 		Offset: m.Offset, CreatedAt: m.CreatedAt, Status: m.Status, DeadLetter: m.DeadLetter, DeadLetterError: orEmpty(m.Error),
 		RetryCount: m.RetryCount, LeaseExpiresAt: m.LeaseExpiresAt, LeaseTime: m.Config.LeaseTime, RetryLimit: m.Config.RetryLimit,
 		RetryDelay: m.Config.RetryDelay, TTL: m.Config.TTL, Priority: m.Config.Priority, HasQueueMode: m.Mode.HasQueueMode,
-		Groups: groupStates(m.Groups),
+		Groups: groupStates(m.Groups), Deliveries: deliveries(m.Deliveries),
 	}
 }
 

@@ -12,19 +12,20 @@ import (
 type StreamFilter struct {
 	// Contains stands somewhere in the name of the query or of one of its queues, in any case.
 	Contains string
-	// Limit is the most rows of a page; 0 is 100. After is the last name of the page before, "" for the first one.
-	Limit int
-	After string
+	// Sort is "name", "source", "sink", "created" or "updated", a minus in front turns it around; "" is by name.
+	Sort string
+	// Limit is the most rows of a page; 0 is 100. Cursor is that of the page before, "" for the first one.
+	Limit  int
+	Cursor string
 }
 
-// ListStreams returns a page of streaming queries with the size and age of their state, by name.
+// ListStreams returns a page of streaming queries with the size and age of their state. Errors: ErrInvalidCursor.
 func (db *DB) ListStreams(ctx context.Context, tenant uuid.UUID, s StreamFilter) (json.RawMessage, error) {
-	f := filter{"contains": s.Contains, "after": s.After}
-	text, err := f.limited(s.Limit, 0).text()
-	if err != nil {
+	f := filter{"contains": s.Contains}
+	if err := f.inOrder(s.Sort, s.Cursor); err != nil {
 		return nil, err
 	}
-	return db.manage(ctx, "list streaming queries", `SELECT queen.streams_page_v1($1::jsonb, $2::uuid)`, text, uuidArgument(tenant))
+	return db.paged(ctx, "list streaming queries", "stream_list_v1", tenant, f.limited(s.Limit, 0))
 }
 
 // StreamPartitions are the partitions in which a query has state.

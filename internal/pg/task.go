@@ -90,10 +90,27 @@ func (db *DB) Task(ctx context.Context, tenant, id uuid.UUID) (Task, bool, error
 	return db.task(ctx, "read a task", `SELECT queen.task_get_v1($1::uuid, $2::uuid)`, uuidArgument(id), uuidArgument(tenant))
 }
 
-// ListTasks returns up to limit tasks of a tenant, newest first, and the cursor of the next page, "" when there is none. Errors:
+// A TaskFilter chooses tasks. The zero filter chooses all.
+type TaskFilter struct {
+	Kind TaskKind
+	// State is one of Task.State, or "active" for those that have not ended.
+	State string
+	// Queue is the one whose dead letters a task is about, or where it moves them.
+	Queue string
+	// Limit is the most rows of a page; 0 is 50. Cursor is that of the page before, "" for the first one.
+	Limit  int
+	Cursor string
+}
+
+// ListTasks returns a page of a tenant's tasks, newest first, and the cursor of the next page, "" when there is none. Errors:
 // ErrInvalidCursor.
-func (db *DB) ListTasks(ctx context.Context, tenant uuid.UUID, limit int, after string) ([]Task, string, error) {
-	from, err := decodePosition(after, deadLetterPosition)
+func (db *DB) ListTasks(ctx context.Context, tenant uuid.UUID, t TaskFilter) ([]Task, string, error) {
+	after, err := decodePosition(t.Cursor, deadLetterPosition)
+	if err != nil {
+		return nil, "", err
+	}
+	f := filter{"kind": string(t.Kind), "state": t.State, "queue": t.Queue, "after": after}
+	text, err := f.limited(t.Limit, 0).text()
 	if err != nil {
 		return nil, "", err
 	}
@@ -101,7 +118,7 @@ func (db *DB) ListTasks(ctx context.Context, tenant uuid.UUID, limit int, after 
 		Tasks []taskJSON `json:"tasks"`
 		Next  position   `json:"next"`
 	}
-	if _, err := db.decoded(ctx, &page, "list tasks", `SELECT queen.task_list_v1($1::int, $2::text, $3::uuid)`, clampInt32(limit), string(from), uuidArgument(tenant)); err != nil {
+	if _, err := db.decoded(ctx, &page, "list tasks", `SELECT queen.task_page_v1($1::jsonb, $2::uuid)`, text, uuidArgument(tenant)); err != nil {
 		return nil, "", err
 	}
 	tasks := make([]Task, len(page.Tasks))

@@ -208,17 +208,25 @@ func TestPurgeTaskAndTaskList(t *testing.T) {
 		require.False(t, done.Lost)
 	}
 	create(t, db, pg.NewTask{Kind: pg.TaskPurge})
-	tasks, next, err := db.ListTasks(t.Context(), pg.DefaultTenant, 1, "")
+	tasks, next, err := db.ListTasks(t.Context(), pg.DefaultTenant, pg.TaskFilter{Limit: 1})
 	require.NoError(t, err)
 	require.Equal(t, "pending", tasks[0].State)
-	tasks, next, err = db.ListTasks(t.Context(), pg.DefaultTenant, 1, next)
+	tasks, next, err = db.ListTasks(t.Context(), pg.DefaultTenant, pg.TaskFilter{Limit: 1, Cursor: next})
 	require.NoError(t, err)
+	require.Empty(t, next, "the last page is the last one")
 	require.Equal(t, []any{task.ID, "done", int64(10), 4}, []any{tasks[0].ID, tasks[0].State, tasks[0].Deleted, tasks[0].Rate})
-	tasks, next, err = db.ListTasks(t.Context(), pg.DefaultTenant, 1, next)
-	require.NoError(t, err)
-	require.Empty(t, tasks)
-	require.Empty(t, next)
-	_, _, err = db.ListTasks(t.Context(), pg.DefaultTenant, 1, "x")
+	for name, tc := range map[string]struct {
+		filter pg.TaskFilter
+		want   int
+	}{
+		"kind": {pg.TaskFilter{Kind: pg.TaskPurge}, 2}, "other kind": {pg.TaskFilter{Kind: pg.TaskRedrive}, 0}, "active": {pg.TaskFilter{State: "active"}, 1},
+		"state": {pg.TaskFilter{State: "done"}, 1}, "both": {pg.TaskFilter{Kind: pg.TaskPurge, State: "pending"}, 1}, "queue": {pg.TaskFilter{Queue: "nowhere"}, 0},
+	} {
+		tasks, _, err = db.ListTasks(t.Context(), pg.DefaultTenant, tc.filter)
+		require.NoError(t, err)
+		require.Len(t, tasks, tc.want, name)
+	}
+	_, _, err = db.ListTasks(t.Context(), pg.DefaultTenant, pg.TaskFilter{Cursor: "x"})
 	require.ErrorIs(t, err, pg.ErrInvalidCursor)
 	left, err := db.CountDeadLetters(t.Context(), pg.DefaultTenant, pg.DeadLetterFilter{})
 	require.NoError(t, err)

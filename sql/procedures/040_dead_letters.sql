@@ -118,9 +118,10 @@ BEGIN
               FROM queen.dlq_filtered_v1(p_filters, v_tenant, v_from, v_to) f);
 END $$;
 
--- dlq_shapes_v1: all dead letters that a filter selects, grouped by the shape of their error, most frequent first.
+-- dlq_shapes_v1: all dead letters that a filter selects, grouped by the shape of their error, most frequent first. "after" in the filter
+-- is "next" of the page before; a shape whose figure changes between two pages may be seen twice or not at all.
 -- Returns {"groups":[{"shape","sample":an error as it is,"count","queues":[names, at most 10],"firstFailedAt","lastFailedAt":ISO-ms}],
--- "total":rows,"shapes":how many there are}; at most p_limit groups. Each distinct text is normalised once. Locks: none.
+-- "total":rows,"shapes":how many there are,"next":position|null}; at most p_limit groups. Each distinct text is normalised once. Locks: none.
 -- Called by: pg.DeadLetterShapes.
 CREATE OR REPLACE FUNCTION queen.dlq_shapes_v1(p_filters JSONB DEFAULT '{}', p_limit INTEGER DEFAULT 50)
 RETURNS JSONB
@@ -131,6 +132,10 @@ DECLARE
     v_tenant UUID := COALESCE(NULLIF(p_filters ->> '_tenant', '')::UUID, '00000000-0000-0000-0000-000000000001');
     v_from   TIMESTAMPTZ := queen.parse_time_v1(p_filters ->> 'from');
     v_to     TIMESTAMPTZ := queen.parse_time_v1(p_filters ->> 'to');
+    v_limit  INT := GREATEST(COALESCE(p_limit, 50), 0);
+    v_after  TEXT := NULLIF(p_filters ->> 'after', '');
+    v_n      NUMERIC := split_part(v_after, '|', 1)::NUMERIC;
+    v_shape  TEXT := substr(v_after, strpos(v_after, '|') + 1);
     v_result JSONB;
 BEGIN
     WITH texts AS MATERIALIZED (
@@ -140,13 +145,19 @@ BEGIN
     shapes AS MATERIALIZED (
         SELECT queen.dlq_error_shape_v1(t.error) AS shape, min(t.error) AS sample, sum(t.n) AS n, min(t.first) AS first,
                max(t.last) AS last, (array_agg(DISTINCT t.queue))[1:10] AS queues
-          FROM texts t GROUP BY 1)
+          FROM texts t GROUP BY 1),
+    page AS MATERIALIZED (
+        SELECT s.*, row_number() OVER (ORDER BY s.n DESC, s.shape COLLATE "C") AS ord
+          FROM shapes s
+         WHERE v_after IS NULL OR s.n < v_n OR s.n = v_n AND s.shape COLLATE "C" > v_shape
+         ORDER BY s.n DESC, s.shape COLLATE "C" LIMIT v_limit + 1)
     SELECT jsonb_build_object('groups', COALESCE(jsonb_agg(jsonb_build_object('shape', x.shape, 'sample', x.sample, 'count', x.n,
                    'queues', to_jsonb(x.queues), 'firstFailedAt', queen.iso_ms_v1(x.first), 'lastFailedAt', queen.iso_ms_v1(x.last))
-                   ORDER BY x.n DESC, x.shape COLLATE "C"), '[]'::JSONB),
-               'total', (SELECT COALESCE(sum(s.n), 0) FROM shapes s), 'shapes', (SELECT count(*) FROM shapes))
+                   ORDER BY x.ord) FILTER (WHERE x.ord <= v_limit), '[]'::JSONB),
+               'total', (SELECT COALESCE(sum(s.n), 0) FROM shapes s), 'shapes', (SELECT count(*) FROM shapes),
+               'next', (SELECT l.n || '|' || l.shape FROM page l WHERE l.ord = v_limit AND EXISTS (SELECT 1 FROM page m WHERE m.ord > v_limit)))
       INTO v_result
-      FROM (SELECT s.* FROM shapes s ORDER BY s.n DESC, s.shape COLLATE "C" LIMIT GREATEST(COALESCE(p_limit, 50), 0)) x;
+      FROM page x;
     RETURN v_result;
 END $$;
 

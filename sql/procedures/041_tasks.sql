@@ -92,21 +92,48 @@ RETURNS JSONB
 LANGUAGE sql STABLE
 AS $$ SELECT queen.task_json_v1(t) FROM queen.tasks t WHERE t.id = p_id AND t.tenant_id = p_tenant $$;
 
--- task_list_v1: the tasks of a tenant, newest first. p_after is "next" of the page before, NULL starts.
--- Returns {"tasks":[…],"next":text|null}. Locks: none. Called by: pg.ListTasks.
+-- task_page_v1: the tasks of a tenant, newest first.
+--   p_filters  {"kind"?: redrive|purge,"state"?: exact, or "active" for those that have not ended,"queue"?: the queue whose dead letters
+--              it is about or where they go,"limit"? = 50,"after"?: "next" of the page before}
+-- Returns {"tasks":[…],"next":text|null}. Walks the tenant's tasks, which stay for 30 days, from the newest on until the page is full.
+-- Locks: none. Called by: pg.ListTasks, task_list_v1.
+CREATE OR REPLACE FUNCTION queen.task_page_v1(p_filters JSONB, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
+RETURNS JSONB
+LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_custom_plan
+AS $$
+DECLARE
+    v_limit  INT := GREATEST(COALESCE((p_filters ->> 'limit')::INT, 50), 1);
+    v_kind   TEXT := NULLIF(p_filters ->> 'kind', '');
+    v_state  TEXT := NULLIF(p_filters ->> 'state', '');
+    v_queue  TEXT := NULLIF(p_filters ->> 'queue', '');
+    v_at     TIMESTAMPTZ := queen.parse_time_v1(split_part(p_filters ->> 'after', '|', 1));
+    v_id     UUID := NULLIF(split_part(p_filters ->> 'after', '|', 2), '')::UUID;
+    v_result JSONB;
+BEGIN
+    WITH page AS MATERIALIZED (
+        SELECT t, row_number() OVER (ORDER BY t.created_at DESC, t.id DESC) AS ord
+          FROM queen.tasks t
+         WHERE t.tenant_id = p_tenant AND (v_at IS NULL OR (t.created_at, t.id) < (v_at, v_id))
+           AND (v_kind IS NULL OR t.kind = v_kind)
+           AND (v_state IS NULL OR CASE v_state WHEN 'active' THEN t.finished_at IS NULL ELSE t.state = v_state END)
+           AND (v_queue IS NULL OR t.filter ->> 'queue' = v_queue OR t.target_queue = v_queue)
+         ORDER BY t.created_at DESC, t.id DESC
+         LIMIT v_limit + 1)
+    SELECT jsonb_build_object(
+               'tasks', COALESCE(jsonb_agg(queen.task_json_v1(g.t) ORDER BY g.ord) FILTER (WHERE g.ord <= v_limit), '[]'::JSONB),
+               'next', (SELECT queen.iso_us_v1((l.t).created_at) || '|' || (l.t).id FROM page l
+                         WHERE l.ord = v_limit AND EXISTS (SELECT 1 FROM page x WHERE x.ord > v_limit)))
+      INTO v_result
+      FROM page g;
+    RETURN v_result;
+END $$;
+
+-- task_list_v1: task_page_v1 without filters. Locks: none. Called by: builds older than that.
 CREATE OR REPLACE FUNCTION queen.task_list_v1(p_limit INTEGER, p_after TEXT, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
 RETURNS JSONB
 LANGUAGE sql STABLE
-AS $$
-    SELECT jsonb_build_object('tasks', COALESCE(jsonb_agg(queen.task_json_v1(x) ORDER BY x.created_at DESC, x.id DESC), '[]'::JSONB),
-               'next', CASE WHEN count(*) = p_limit THEN (array_agg(queen.iso_us_v1(x.created_at) || '|' || x.id ORDER BY x.created_at, x.id))[1] END)
-      FROM (SELECT t.* FROM queen.tasks t
-             WHERE t.tenant_id = p_tenant
-               AND (COALESCE(p_after, '') = '' OR (t.created_at, t.id) < (queen.parse_time_v1(split_part(p_after, '|', 1)),
-                                                                         NULLIF(split_part(p_after, '|', 2), '')::UUID))
-             ORDER BY t.created_at DESC, t.id DESC
-             LIMIT p_limit) x
-$$;
+AS $$ SELECT queen.task_page_v1(jsonb_build_object('limit', p_limit, 'after', p_after), p_tenant) $$;
 
 -- task_cancel_v1: stop a task that has not ended. A step under way ends first; what it did stays done. Returns the task as it is
 -- then, NULL when there is none. Locks: the row. Called by: pg.CancelTask.
@@ -319,6 +346,7 @@ END $$;
 GRANT EXECUTE ON FUNCTION queen.task_json_v1(queen.tasks) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.task_create_v1(TEXT, JSONB, TEXT, TEXT, INTEGER, TEXT, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.task_get_v1(UUID, UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.task_page_v1(JSONB, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.task_list_v1(INTEGER, TEXT, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.task_cancel_v1(UUID, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.task_claim_v1(TEXT, INTEGER) TO PUBLIC;

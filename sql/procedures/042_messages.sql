@@ -288,8 +288,12 @@ END $$;
 -- Returns NULL when there is no such message or the partition is not the tenant's, else {"offset","createdAt":ISO-ms|null,
 -- "partitionId","partition","queue","queuePath","namespace","task","status","deadLetter":bool,"errorMessage","retryCount","leaseExpiresAt":ISO-ms|null,
 -- "queueConfig":{"leaseTime","retryLimit","retryDelay","ttl","priority"},"mode":{"hasQueueMode","busGroupsCount","type":bus|queue},
--- "consumerGroups":[{"name","group","consumed","leaseExpiresAt"}]}. errorMessage and retryCount are those of the newest dead letter
--- at the offset. Locks: none. Called by: pg.FindMessage, pg.MessageAt.
+-- "consumerGroups":[{"name","group","consumed","leaseExpiresAt"}],"deliveries":[{"group","state","attempts","attemptsExact","failures",
+-- "leaseId","acquiredAt","expiresAt","redeliveryAt"}]}. errorMessage and retryCount are those of the newest dead letter at the offset.
+-- deliveries says what the cursors know of this message, __QUEUE_MODE__ included: state is passed, held (in a live lease), abandoned (in
+-- one that ran out), delayed (a failed batch that waits for redeliveryAt) or waiting; attempts how often it was delivered, exactly for the message
+-- at the head, at least once for others of its batch, null where nothing is kept; failures of its retry budget, null but for the head.
+-- Locks: none. Called by: pg.FindMessage, pg.MessageAt.
 CREATE OR REPLACE FUNCTION queen.get_message_detail_v1(
     p_partition_id UUID, p_hash BYTEA, p_offset BIGINT, p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
 RETURNS JSONB
@@ -332,7 +336,21 @@ BEGIN
                    SELECT jsonb_agg(jsonb_build_object('name', c.consumer_group, 'group', c.consumer_group, 'consumed', c.committed >= v_off,
                               'leaseExpiresAt', CASE WHEN c.worker_id <> '__retry__' AND c.lease_expires_at > now()
                                   THEN queen.iso_ms_v1(c.lease_expires_at) END) ORDER BY c.consumer_group COLLATE "C")
-                     FROM queen.log_consumers c WHERE c.partition_id = p.id AND c.consumer_group <> '__QUEUE_MODE__'), '[]'::JSONB))
+                     FROM queen.log_consumers c WHERE c.partition_id = p.id AND c.consumer_group <> '__QUEUE_MODE__'), '[]'::JSONB),
+               'deliveries', COALESCE((
+                   SELECT jsonb_agg(jsonb_build_object('group', x.consumer_group, 'state', x.state,
+                              'attempts', CASE WHEN x.head THEN x.attempt_count WHEN x.in_batch THEN 1 END, 'attemptsExact', x.head,
+                              'failures', CASE WHEN x.head THEN x.batch_retry_count END,
+                              'leaseId', CASE WHEN x.in_batch THEN x.worker_id END, 'acquiredAt', CASE WHEN x.in_batch THEN queen.iso_ms_v1(x.lease_acquired_at) END,
+                              'expiresAt', CASE WHEN x.in_batch THEN queen.iso_ms_v1(x.lease_expires_at) END,
+                              'redeliveryAt', CASE WHEN x.state = 'delayed' THEN queen.iso_ms_v1(x.lease_expires_at) END) ORDER BY x.consumer_group COLLATE "C")
+                     FROM (SELECT c.*, b.in_batch, COALESCE(v_off > c.committed AND c.attempt_offset = v_off, FALSE) AS head,
+                                  CASE WHEN c.committed >= v_off THEN 'passed' WHEN b.in_batch AND c.lease_expires_at > now() THEN 'held'
+                                       WHEN b.in_batch THEN 'abandoned' WHEN c.worker_id = '__retry__' AND c.lease_expires_at > now() THEN 'delayed'
+                                       ELSE 'waiting' END AS state
+                             FROM queen.log_consumers c
+                            CROSS JOIN LATERAL (SELECT COALESCE(c.worker_id <> '__retry__' AND v_off > c.committed AND v_off <= c.batch_end, FALSE) AS in_batch) b
+                            WHERE c.partition_id = p.id) x), '[]'::JSONB))
       INTO v_result
       FROM queen.log_partitions p
       JOIN queen.queues q ON q.id = p.queue_id

@@ -41,7 +41,7 @@ $$;
 -- list_brokers_v1: every broker known, oldest first.
 --   p_instance  the broker that asks, marked "self"; may be null
 -- Returns {"brokers":[{id,instance,version,address,startedAt,lastSeen,alive,self}]}; alive = seen in the last 15 s. Locks: none.
--- Called by: pg.Brokers.
+-- Called by: builds older than brokers_page_v1.
 CREATE OR REPLACE FUNCTION queen.list_brokers_v1(p_instance UUID)
 RETURNS JSONB
 LANGUAGE sql STABLE
@@ -54,6 +54,48 @@ AS $$
       FROM queen.brokers b;
 $$;
 
+-- brokers_page_v1: the brokers known by page, oldest first.
+--   p_filters   {"contains"?: somewhere in id, address or version, in any case,"alive"?: true has only those seen in the last 15 s, false
+--               only the others,"limit"? = 100,"after"?: "next" of the page before}
+--   p_instance  the broker that asks, marked "self"; may be null
+-- Returns {"brokers":[members of list_brokers_v1],"total":rows that fit on all pages,"next":position|null}. Locks: none.
+-- Called by: pg.Brokers.
+CREATE OR REPLACE FUNCTION queen.brokers_page_v1(p_filters JSONB, p_instance UUID)
+RETURNS JSONB
+LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_custom_plan
+AS $$
+DECLARE
+    v_limit    INT := GREATEST(COALESCE((p_filters ->> 'limit')::INT, 100), 1);
+    v_contains TEXT := lower(COALESCE(p_filters ->> 'contains', ''));
+    v_alive    BOOLEAN := (p_filters ->> 'alive')::BOOLEAN;
+    v_at       TIMESTAMPTZ := queen.parse_time_v1(split_part(p_filters ->> 'after', '|', 1));
+    v_id       UUID := NULLIF(split_part(p_filters ->> 'after', '|', 2), '')::UUID;
+    v_seen     TIMESTAMPTZ := clock_timestamp() - INTERVAL '15 seconds';
+    v_result   JSONB;
+BEGIN
+    WITH wanted AS MATERIALIZED (
+        SELECT b.* FROM queen.brokers b
+         WHERE (v_contains = '' OR strpos(lower(b.id), v_contains) > 0 OR strpos(lower(b.address), v_contains) > 0 OR strpos(lower(b.version), v_contains) > 0)
+           AND (v_alive IS NULL OR (b.last_seen > v_seen) = v_alive)),
+    page AS MATERIALIZED (
+        SELECT w.*, row_number() OVER (ORDER BY w.started_at, w.instance) AS ord
+          FROM wanted w WHERE v_at IS NULL OR (w.started_at, w.instance) > (v_at, v_id)
+         ORDER BY w.started_at, w.instance LIMIT v_limit + 1)
+    SELECT jsonb_build_object(
+               'brokers', COALESCE(jsonb_agg(jsonb_build_object(
+                   'id', g.id, 'instance', g.instance, 'version', g.version, 'address', g.address,
+                   'startedAt', queen.iso_us_v1(g.started_at), 'lastSeen', queen.iso_us_v1(g.last_seen),
+                   'alive', g.last_seen > v_seen, 'self', g.instance IS NOT DISTINCT FROM p_instance) ORDER BY g.ord) FILTER (WHERE g.ord <= v_limit), '[]'::JSONB),
+               'total', (SELECT count(*) FROM wanted),
+               'next', (SELECT queen.iso_us_v1(l.started_at) || '|' || l.instance FROM page l
+                         WHERE l.ord = v_limit AND EXISTS (SELECT 1 FROM page x WHERE x.ord > v_limit)))
+      INTO v_result
+      FROM page g;
+    RETURN v_result;
+END $$;
+
+GRANT EXECUTE ON FUNCTION queen.brokers_page_v1(JSONB, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.broker_seen_v1(UUID, TEXT, TEXT, TEXT, BIGINT) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.broker_left_v1(UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.list_brokers_v1(UUID) TO PUBLIC;

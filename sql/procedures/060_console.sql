@@ -49,14 +49,15 @@ BEGIN
         'error', CASE WHEN p_partition IS NULL THEN 'Queue not found or has no partitions' ELSE 'Partition not found' END));
 END $$;
 
--- streams_page_v1: the streaming queries of a tenant, by name.
---   p_filters  {"contains"?: somewhere in the name of the query or of one of its queues, in any case,"limit"? = 100,"after"?: name that the
---              page before ended with}
+-- stream_list_v1: the streaming queries of a tenant by page.
+--   p_filters  {"contains"?: somewhere in the name of the query or of one of its queues, in any case,"sort"?: "name" (default), "source",
+--              "sink", "created" or "updated" (registered again), a minus in front turns it around,"limit"? = 100,"after"?: "next" of the
+--              page before, as list_position_v1 reads it}
 -- Returns {"streams":[{"id","name","sourceQueue","sinkQueue","configHash","createdAt","updatedAt":ISO-ms,"stateRows","stateRowsExact",
--- "stateBytes":of the values,"partitions":with state,"oldestState","newestState":ISO-ms|null}],"nextCursor":name|null}. Of a query at
--- most 10,000 rows of state are looked at; stateRowsExact is false when there are more, and the figures are those of the rows looked at.
--- Locks: none. Called by: pg.ListStreams, streams_list_v1.
-CREATE OR REPLACE FUNCTION queen.streams_page_v1(
+-- "stateBytes":of the values,"partitions":with state,"oldestState","newestState":ISO-ms|null}],"total":rows that fit on all pages,
+-- "next":position|null}. Of a query at most 10,000 rows of state are looked at; stateRowsExact is false when there are more, and the figures
+-- are those of the rows looked at: no order goes by them. Locks: none. Called by: pg.ListStreams, streams_page_v1.
+CREATE OR REPLACE FUNCTION queen.stream_list_v1(
     p_filters JSONB DEFAULT '{}', p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
 RETURNS JSONB
 LANGUAGE plpgsql STABLE
@@ -64,22 +65,36 @@ SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
     v_limit    INT := GREATEST(COALESCE((p_filters ->> 'limit')::INT, 100), 1);
-    v_after    TEXT := NULLIF(p_filters ->> 'after', '');
+    v_order    TEXT := COALESCE(NULLIF(p_filters ->> 'sort', ''), 'name');
+    v_sort     TEXT := ltrim(v_order, '-');
+    v_down     BOOLEAN := starts_with(v_order, '-');
     v_contains TEXT := lower(COALESCE(p_filters ->> 'contains', ''));
+    v_back     BOOLEAN := v_down AND v_sort IN ('name', 'source', 'sink');
+    v_after    RECORD;
     v_result   JSONB;
 BEGIN
-    WITH page AS MATERIALIZED (
-        SELECT s.*, row_number() OVER (ORDER BY s.name COLLATE "C") AS ord
+    SELECT * INTO v_after FROM queen.list_position_v1(p_filters ->> 'after');
+    WITH wanted AS MATERIALIZED (
+        SELECT s.*, CASE v_sort WHEN 'source' THEN s.source_queue WHEN 'sink' THEN COALESCE(s.sink_queue, '') ELSE '' END COLLATE "C" AS a, s.name COLLATE "C" AS b,
+               CASE WHEN v_down THEN -1 ELSE 1 END * CASE v_sort WHEN 'created' THEN round(extract(epoch FROM s.created_at) * 1000000)
+                    WHEN 'updated' THEN round(extract(epoch FROM s.updated_at) * 1000000) ELSE 0 END AS key
           FROM queen_streams.queries s
-         WHERE s.tenant_id = p_tenant AND (v_after IS NULL OR s.name COLLATE "C" > v_after)
-           AND (v_contains = '' OR strpos(lower(s.name), v_contains) > 0 OR strpos(lower(s.source_queue), v_contains) > 0 OR strpos(lower(s.sink_queue), v_contains) > 0)
-         ORDER BY s.name COLLATE "C" LIMIT v_limit + 1)
+         WHERE s.tenant_id = p_tenant
+           AND (v_contains = '' OR strpos(lower(s.name), v_contains) > 0 OR strpos(lower(s.source_queue), v_contains) > 0 OR strpos(lower(s.sink_queue), v_contains) > 0)),
+    page AS MATERIALIZED (
+        SELECT w.*, row_number() OVER (ORDER BY w.key, CASE WHEN NOT v_back THEN w.a END, CASE WHEN NOT v_back THEN w.b END, w.a DESC, w.b DESC) AS ord
+          FROM wanted w
+         WHERE v_after.r_key IS NULL OR w.key > v_after.r_key
+            OR w.key = v_after.r_key AND CASE WHEN v_back THEN (w.a, w.b) < (v_after.r_a COLLATE "C", v_after.r_b COLLATE "C") ELSE (w.a, w.b) > (v_after.r_a COLLATE "C", v_after.r_b COLLATE "C") END
+         ORDER BY ord LIMIT v_limit + 1)
     SELECT jsonb_build_object(
                'streams', COALESCE(jsonb_agg(jsonb_build_object('id', g.id, 'name', g.name, 'sourceQueue', g.source_queue, 'sinkQueue', g.sink_queue,
                    'configHash', g.config_hash, 'createdAt', queen.iso_ms_v1(g.created_at), 'updatedAt', queen.iso_ms_v1(g.updated_at),
                    'stateRows', LEAST(x.n, 10000), 'stateRowsExact', x.n <= 10000, 'stateBytes', x.bytes, 'partitions', x.partitions,
                    'oldestState', queen.iso_ms_v1(x.oldest), 'newestState', queen.iso_ms_v1(x.newest)) ORDER BY g.ord), '[]'::JSONB),
-               'nextCursor', (SELECT l.name FROM page l WHERE l.ord = v_limit AND EXISTS (SELECT 1 FROM page m WHERE m.ord > l.ord)))
+               'total', (SELECT count(*) FROM wanted),
+               'next', (SELECT queen.list_next_v1(v_order, l.key, l.a, l.b) FROM page l
+                         WHERE l.ord = v_limit AND EXISTS (SELECT 1 FROM page m WHERE m.ord > v_limit)))
       INTO v_result
       FROM page g
      CROSS JOIN LATERAL (
@@ -89,6 +104,16 @@ BEGIN
      WHERE g.ord <= v_limit;
     RETURN v_result;
 END $$;
+
+-- streams_page_v1: stream_list_v1 by name; "after" and "nextCursor" are plain names. Locks: none. Called by: builds older than that, streams_list_v1.
+CREATE OR REPLACE FUNCTION queen.streams_page_v1(
+    p_filters JSONB DEFAULT '{}', p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
+RETURNS JSONB
+LANGUAGE sql STABLE
+AS $$
+    SELECT jsonb_build_object('streams', l.page -> 'streams', 'nextCursor', substr(l.page ->> 'next', length('name|0|0|') + 1))
+      FROM (SELECT queen.stream_list_v1(p_filters - 'sort' || jsonb_build_object('after', 'name|0|0|' || NULLIF(p_filters ->> 'after', '')), p_tenant) AS page) l
+$$;
 
 -- streams_list_v1: streams_page_v1 with everything. Locks: none. Called by: builds older than that.
 CREATE OR REPLACE FUNCTION queen.streams_list_v1(
@@ -132,6 +157,7 @@ AS $$
 $$;
 
 GRANT EXECUTE ON FUNCTION queen.log_seek_preview_v1(TEXT, TEXT, TEXT, BOOLEAN, TIMESTAMPTZ, BIGINT, UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.stream_list_v1(JSONB, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.streams_list_v1(INTEGER, TEXT, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.streams_page_v1(JSONB, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.streams_partitions_v1(UUID[], INTEGER, UUID) TO PUBLIC;

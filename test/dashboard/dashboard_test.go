@@ -56,8 +56,9 @@ func TestConsoleInABrowser(t *testing.T) {
 	})
 	t.Run("Others", func(t *testing.T) {
 		t.Parallel()
-		attacked := stack.Start(t)
+		attacked := stack.Start(t, map[string]string{"JWT_ISSUER": hostile})
 		attack(t, attacked)
+		linger(t, attacked)
 		crowded := stack.Start(t)
 		crowd(t, crowded)
 		guarded := stack.Start(t, map[string]string{"JWT_ENABLED": "true", "JWT_ALGORITHM": "HS256", "JWT_SECRET": tokenSecret})

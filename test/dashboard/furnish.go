@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"queenmq/queen"
@@ -79,6 +80,18 @@ func attack(t *testing.T, s *stack.Stack) {
 	require.NoError(h.t, err)
 	require.Contains(h.t, []int{200, 201, 202}, status)
 	h.refresh()
+}
+
+// linger keeps a transaction open whose session and statement carry hostile text, until the test ends.
+func linger(t *testing.T, s *stack.Stack) {
+	t.Helper()
+	tx, err := s.DB.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+	_, err = tx.Exec(t.Context(), `SELECT set_config('application_name', $1, false)`, hostile)
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT $hostile$"+hostile+"$hostile$, count(*) FROM queen.queues")
+	require.NoError(t, err)
 }
 
 func (h *house) configure(queue string, options map[string]any) {

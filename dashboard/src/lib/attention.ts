@@ -33,7 +33,9 @@ export interface Known {
   maintenance?: MaintenanceAnswer;
   postgres?: PostgresAnswer;
   brokers?: readonly BrokerRow[];
+  /** The most frequent shapes of errors, and how many dead letters there are of all. */
   shapes?: readonly ErrorShape[];
+  deadLetters?: number;
   retention?: RetentionAnswer;
   /** The minutes of the last quarter of an hour. */
   recent?: readonly WorkerPoint[];
@@ -65,7 +67,7 @@ function* system({ ready, maintenance, brokers, statsAge, recent }: Known): Iter
   if (maintenance && maintenance.bufferedMessages > 0) yield { id: 'buffer', severity: 'warn', title: `${count(maintenance.bufferedMessages)} messages wait in the file buffer`, detail: 'Accepted while the database was away; they are being stored.', href: at, fix: 'Look at the buffer' };
   if (kept && kept.failedCount > 0) yield { id: 'buffer-failed', severity: 'bad', title: `${count(kept.failedCount)} buffered records could not be stored`, detail: 'They lie in the directory failed/ with the reason beside them.', href: at, fix: 'Look at the buffer' };
   for (const broker of brokers ?? []) {
-    if (!broker.alive) yield { id: `broker:${broker.instance}`, severity: 'warn', title: `Broker ${broker.id} is gone`, detail: 'It stopped without saying so, within the last day.', href: at, fix: 'Look at the brokers' };
+    if (!broker.alive) yield { id: `broker:${broker.instance}`, severity: 'warn', title: `Broker ${broker.id} is gone`, detail: 'It stopped without saying so, within the last day.', href: href('system', { state: 'gone' }), fix: 'Look at the brokers' };
   }
   if (known(statsAge) && statsAge > late.stats) yield { id: 'stats', severity: 'warn', title: `Counters are ${duration(statsAge)} old`, detail: 'The loop that computes them has not finished; what you see may be out of date.', href: at, fix: 'Look at the loops' };
   const errors = (recent ?? []).reduce((sum, point) => sum + point.dbErrors, 0);
@@ -150,11 +152,11 @@ function* leases({ abandoned, held, repeated }: Known): Iterable<Finding> {
   }
 }
 
-function* deadLetters({ shapes, recent }: Known): Iterable<Finding> {
+function* deadLetters({ shapes, deadLetters: all, recent }: Known): Iterable<Finding> {
   const fresh = (recent ?? []).reduce((sum, point) => sum + point.dlqCount, 0);
   const top = shapes?.[0];
   if (fresh > 0) yield { id: 'dlq', severity: 'bad', title: fresh === 1 ? 'A message became a dead letter' : `${count(fresh)} messages became dead letters`, detail: `In the last 15 minutes.${top ? ` Most frequent of all: ${top.sample}` : ''}`, href: href('dead-letters'), fix: 'See why' };
-  else if (top) yield { id: 'dlq', severity: 'warn', title: `${count(shapes!.reduce((sum, one) => sum + one.count, 0))} dead letters wait for a decision`, detail: `Most frequent: ${top.sample}`, href: href('dead-letters'), fix: 'Bring back or delete' };
+  else if (top) yield { id: 'dlq', severity: 'warn', title: `${counted(all ?? shapes!.reduce((sum, one) => sum + one.count, 0), 'dead letter')} wait for a decision`, detail: `Most frequent: ${top.sample}`, href: href('dead-letters'), fix: 'Bring back or delete' };
 }
 
 function* deleted({ retention }: Known): Iterable<Finding> {

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { JSONFault, Raw, condition, find, plainExcept, pretty, read } from './json';
+import examples from './conditions.json';
 
 describe('read', () => {
   it('keeps every digit, key and escape', () => {
@@ -76,6 +77,11 @@ describe('find', () => {
 });
 
 describe('condition', () => {
+  // The broker judges by the same rules: both read the same examples.
+  it.each(examples)('$payload', ({ payload, fits, fitsNot }) => {
+    for (const one of fits) expect(condition(one)(payload), one).toBe(true);
+    for (const one of fitsNot) expect(condition(one)(payload), one).toBe(false);
+  });
   const payload = '{"order":{"id":"7","total":12.50,"big":12345678901234567891},"name":"Ann Smith"}';
   it.each([
     ['payload.order.id = "7"', true],

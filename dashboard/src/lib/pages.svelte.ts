@@ -8,6 +8,8 @@ type Query = Record<string, string | number | boolean | null | undefined>;
 export class Pages<Row, Answer extends { nextCursor?: string | null }> {
   readonly first: Poll<Answer>;
   private more = $state.raw<Row[]>([]);
+  /** The answers behind the first one. */
+  behind = $state.raw<Answer[]>([]);
   private cursor = $state<string | null | undefined>(undefined);
   reading = $state(false);
   /** When the oldest of the rows behind the first page was read, in milliseconds since 1970; 0 without one. */
@@ -37,6 +39,7 @@ export class Pages<Row, Answer extends { nextCursor?: string | null }> {
 
   reset() {
     this.more = [];
+    this.behind = [];
     this.since = 0;
     this.cursor = undefined;
     this.error = '';
@@ -67,6 +70,7 @@ export class Pages<Row, Answer extends { nextCursor?: string | null }> {
       if (of !== this.of) return;
       const seen = new Set([...this.more, ...top].map(this.key));
       this.more = [...(this.more.length ? this.more : top), ...this.rowsOf(value).filter((row) => !seen.has(this.key(row)))];
+      this.behind = [...this.behind, value];
       this.cursor = value.nextCursor ?? null;
       this.since ||= Date.now();
     } catch (fault) {

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { aligned, range } from './range';
+import { aligned, hoursOf, instant, range } from './range';
 
 it('ends on a whole minute, and the range before ends where this one begins', () => {
   const now = Date.parse('2026-09-14T06:21:08.417Z');
@@ -12,3 +12,10 @@ it('ends on a whole minute, and the range before ends where this one begins', ()
 it('puts what is as far from the beginning side by side, and knows nothing of the rest', () => {
   expect(aligned([100 * 60, 101 * 60, 102 * 60], 100 * 60, [40 * 60, 42 * 60], 40 * 60, [7, 9])).toEqual([7, null, 9]);
 });
+
+it.each([
+  ['2026-11-30T10:00', '2026-11-30T10:00:00.000Z'], ['2026-11-30T10:00:01.5', '2026-11-30T10:00:01.500Z'], ['2026-11-30T10:00Z', '2026-11-30T10:00:00.000Z'], ['2026-11-30T10:00+02:00', '2026-11-30T08:00:00.000Z'],
+  ['', ''], ['<img>', '<img>'], ['2026-99-30T10:00', '2026-99-30T10:00'],
+])('reads the time %j', (text, want) => expect(instant(text, true)).toBe(want));
+
+it.each([['6', 6], ['', 1], ['1e15', 1], ['-1', 1], ['<img>', 1]])('reads the hours %j', (text, want) => expect(hoursOf(text)).toBe(want));

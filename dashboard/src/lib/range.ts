@@ -2,6 +2,17 @@
 
 export const ranges = [['1', 'hour'], ['6', '6 hours'], ['24', 'day'], ['168', '7 days'], ['720', '30 days']] as const;
 
+/** The hours that an address names, when they are among the ranges; else the first. */
+export function hoursOf(text: string): number {
+  return Number(ranges.find(([id]) => id === text)?.[0] ?? ranges[0][0]);
+}
+
+/** A time that was entered, as the broker reads it. What is no time is left as it is: the broker refuses it, where leaving it out would show more. */
+export function instant(text: string, utc: boolean): string {
+  const at = new Date(/^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?$/.test(text) && utc ? `${text}Z` : text);
+  return Number.isNaN(at.getTime()) ? text : at.toISOString();
+}
+
 export interface Range {
   from: string;
   to: string;
@@ -16,6 +27,14 @@ export function range(hours: number, now: number, back = 0): Range {
 
 function iso(at: number): string {
   return new Date(at).toISOString().replace('.000', '');
+}
+
+/**
+ * The points whose time is over, by the clock of the broker: the one that is still being counted would look like a fall. minutes is the length
+ * of each.
+ */
+export function ended<T>(points: readonly T[], begin: (point: T) => string, minutes: number, now: string): T[] {
+  return points.filter((point) => Date.parse(begin(point)) + minutes * 60_000 <= Date.parse(now));
 }
 
 /** Puts the values of two ranges side by side, by their distance from the beginning. */

@@ -205,11 +205,31 @@ export interface GroupState {
   leaseExpiresAt: string | null;
 }
 
+/** A page of messages; with a condition on payloads also at how many a step of the search looked. */
+export interface MessagesAnswer {
+  messages: MessageRow[];
+  nextCursor: string | null;
+  searched?: { messages: number; unreadable: number; until: string | null };
+}
+
+/** What the cursor of a group knows of one message; null is not kept. */
+export interface Delivery {
+  group: string;
+  state: 'passed' | 'held' | 'abandoned' | 'delayed' | 'waiting';
+  attempts: number | null;
+  attemptsExact: boolean;
+  failures: number | null;
+  leaseId: string | null;
+  acquiredAt: string | null;
+  expiresAt: string | null;
+  redeliveryAt: string | null;
+}
+
 export interface MessageDetail extends MessageRow {
   errorMessage: string | null;
   retryCount: number;
   queueConfig: { leaseTime: number; retryLimit: number };
-  consumerGroups: GroupState[];
+  deliveries: Delivery[];
 }
 
 export interface DeadLetter {

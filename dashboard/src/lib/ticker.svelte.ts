@@ -61,6 +61,8 @@ export interface PollOptions extends Pick<Call, 'keep' | 'drop'> {
   steady?: boolean;
   /** Never share an answer with other consoles: it must be as of now. */
   fresh?: boolean;
+  /** While it says so, read again only when somebody asks: for what is dear. */
+  rests?: () => boolean;
 }
 
 /** Something that is read from the API again and again while it is shown. */
@@ -94,7 +96,7 @@ export class Poll<T> {
           this.stale = this.value !== undefined;
           this.error = undefined;
           void this.load();
-        } else if (beat !== this.beat && (ticker.asked || beat - this.beat >= (this.options.beats ?? 1) || this.error)) {
+        } else if (beat !== this.beat && (ticker.asked || (!this.options.rests?.() && (beat - this.beat >= (this.options.beats ?? 1) || this.error)))) {
           this.beat = beat;
           if (ticker.asked) void this.reload();
           else void this.load();

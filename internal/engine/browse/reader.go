@@ -46,6 +46,8 @@ type Content struct {
 	Encrypted   bool
 	// Payload is the exact bytes that were pushed, empty for none; the envelope when Encrypted is true and no key opens it.
 	Payload []byte
+	// sealed says that Payload is an envelope.
+	sealed bool
 }
 
 // A Message is one entry of a page.
@@ -191,14 +193,15 @@ func (r *Reader) fillFrom(stored pg.StoredSegment, places []place) {
 
 // contentOf copies a frame out of the buffer it lies in, decrypted when it can be.
 func (r *Reader) contentOf(f segment.Frame) Content {
+	sealed := f.Encrypted
 	if f.Encrypted && r.opener != nil {
 		if plain, err := r.opener.Open(f.Payload, true); err == nil {
-			f.Payload = plain
+			f.Payload, sealed = plain, false
 		}
 	}
 	return Content{
 		Available: true, ID: f.ID, TransactionID: f.TransactionID, TraceID: f.TraceID, Context: f.Context, ProducerSub: f.ProducerSub,
-		Encrypted: f.Encrypted, Payload: bytes.Clone(f.Payload),
+		Encrypted: f.Encrypted, Payload: bytes.Clone(f.Payload), sealed: sealed,
 	}
 }
 
