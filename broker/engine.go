@@ -154,7 +154,7 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		QueueChanged: neighbours.queueChanged,
 		GroupChanged: neighbours.groupChanged,
 		FlagsChanged: neighbours.flagsChanged,
-		Brokers:      func(ctx context.Context, filter pg.BrokerFilter) (json.RawMessage, error) {
+		Brokers: func(ctx context.Context, filter pg.BrokerFilter) (json.RawMessage, error) {
 			return db.Brokers(ctx, b.instance, filter)
 		},
 		Mesh:         meshFigures,

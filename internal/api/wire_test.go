@@ -89,7 +89,7 @@ func newStack(t *testing.T, database *testdb.Database) *stack {
 		},
 		GroupChanged: pops.ForgetGroup,
 		Wake:         gates.Wake,
-		Brokers:      func(ctx context.Context, filter pg.BrokerFilter) (json.RawMessage, error) {
+		Brokers: func(ctx context.Context, filter pg.BrokerFilter) (json.RawMessage, error) {
 			return db.Brokers(ctx, uuid.Nil, filter)
 		},
 		RefreshStats: func(ctx context.Context) (json.RawMessage, error) { return db.RefreshStats(ctx, time.Minute) },
