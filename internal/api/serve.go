@@ -18,7 +18,7 @@ import (
 // ServeHTTP answers one request. It is the only place where a handler's error becomes an answer. Paths that are not clean are
 // refused: cleaned up, a path with an empty queue name would silently become another route.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	answer := &response{ResponseWriter: w, stall: s.cfg.StallTimeout}
+	answer := &response{ResponseWriter: w, stall: s.cfg.StallTimeout, multiplexed: r.ProtoMajor >= 2}
 	defer func() { answer.body.release() }() // a body lives as long as its request: payloads are slices of it
 	defer s.recovered(answer, r)
 	secure(w.Header())
@@ -194,6 +194,8 @@ type response struct {
 	http.ResponseWriter
 	status int
 	stall  time.Duration
+	// multiplexed answers share a connection: each waits for its client by itself, where no bound on the connection's writes ends it.
+	multiplexed bool
 	// body is the room that the request's body takes.
 	body bodyHold
 
@@ -207,6 +209,7 @@ func (w *response) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
 	}
+	w.boundStream()
 	w.ResponseWriter.WriteHeader(status)
 }
 
@@ -215,6 +218,7 @@ func (w *response) Write(b []byte) (n int, err error) {
 		w.status = http.StatusOK
 	}
 	if len(b) <= maxUnwatched {
+		w.boundStream()
 		return w.ResponseWriter.Write(b)
 	}
 	// Piece by piece, each in its time: a client that stops reading must not pin a large answer until it leaves.
@@ -232,8 +236,19 @@ func (w *response) Write(b []byte) (n int, err error) {
 		b = b[wrote:]
 	}
 	w.endPieces()
-	_ = line.SetWriteDeadline(time.Time{}) // the connection goes on to the next request
+	if w.multiplexed {
+		w.boundStream() // what is left of it
+	} else {
+		_ = line.SetWriteDeadline(time.Time{}) // the connection goes on to the next request
+	}
 	return n, nil
+}
+
+// boundStream gives what follows of a multiplexed answer its time.
+func (w *response) boundStream() {
+	if w.multiplexed {
+		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.stall)) // of this answer alone
+	}
 }
 
 // nextPiece gives the next write its time, unless the answer was given up.

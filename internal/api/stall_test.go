@@ -130,6 +130,35 @@ func TestStalledReaderGivesItsBatchBack(t *testing.T) {
 	})
 }
 
+// Over HTTP/2 a client can open no window for an answer, however short it is, while its connection takes everything that is written.
+func TestClosedWindowGivesItsBatchBack(t *testing.T) {
+	t.Parallel()
+	for name, size := range map[string]int{"Short": 10, "Long": 1 << 20} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			abandoned := make(chan struct{})
+			claimed := &abandonedBatch{batch: batch{body: strings.Repeat("x", size)}, done: abandoned}
+			w := &world{stall: 100 * time.Millisecond, pop: func(context.Context, pop.Request) (popResult, error) { return claimed, nil }}
+			server := httptest.NewUnstartedServer(w.server())
+			server.Config.Protocols = new(http.Protocols)
+			server.Config.Protocols.SetUnencryptedHTTP2(true)
+			server.Start()
+			t.Cleanup(server.Close)
+			const path = "/api/v1/pop/queue/q"
+			fields := "\x82\x86\x01\x01h\x04" + string(rune(len(path))) + path // GET, http, authority h
+			conn := send(t, server, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+
+				"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x00\x00\x00\x00"+ // SETTINGS: INITIAL_WINDOW_SIZE 0
+				"\x00\x00"+string(rune(len(fields)))+"\x01\x05\x00\x00\x00\x01"+fields) // HEADERS, all of them, and no body
+			go func() { _, _ = io.Copy(io.Discard, conn) }()
+			select {
+			case <-abandoned:
+			case <-time.After(20 * time.Second):
+				require.FailNow(t, "the batch is still held")
+			}
+		})
+	}
+}
+
 // A large answer that others must not wait for any longer is given up at once, not when its client has read nothing for long enough.
 func TestSlowReaderGivesWay(t *testing.T) {
 	t.Parallel()
