@@ -88,6 +88,9 @@ func (db *DB) applyLocked(ctx context.Context, files []queensql.File, version in
 		return classify(ctx, ctx, err)
 	}
 	rest, err := now.missing(files, version)
+	if err == nil && now.version == 0 {
+		err = refuseForeignSchema(ctx, conn)
+	}
 	if err != nil {
 		return err
 	}
@@ -103,6 +106,23 @@ func (db *DB) applyLocked(ctx context.Context, files []queensql.File, version in
 	}
 	db.options.Logger.InfoContext(ctx, "schema applied", slog.Int("files", len(rest)), slog.Int("version", version),
 		slog.Int64("duration_ms", time.Since(started).Milliseconds()))
+	return nil
+}
+
+// refuseForeignSchema keeps the apply from changing what another program made: the original keeps its tables under the same names in the same
+// schema. Every database of ours has the bookkeeping from the first statement on.
+func refuseForeignSchema(ctx context.Context, conn *pgx.Conn) error {
+	var tables []string
+	err := conn.QueryRow(ctx, `SELECT COALESCE(array_agg(c.relname::text ORDER BY c.relname), '{}')
+FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname IN ('queen', 'queen_streams') AND c.relkind IN ('r', 'p')`, pgx.QueryExecModeExec).Scan(&tables)
+	switch {
+	case err != nil:
+		return classify(ctx, ctx, err)
+	case len(tables) > 0:
+		return fmt.Errorf("the schema queen of this database was made by another program (it has %d tables, the first is %s): give Queen a database of its own",
+			len(tables), tables[0])
+	}
 	return nil
 }
 

@@ -161,6 +161,21 @@ func TestANewerSchemaIsRefused(t *testing.T) {
 	require.ErrorIs(t, db.ApplyFiles(t.Context(), newer, 8), pg.ErrNewerSchema)
 }
 
+// The original of the wire contract keeps its tables under the same names: nothing of them is touched.
+func TestSchemaOfAnotherProgramIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	database := testdb.NewEmpty(t)
+	pool := database.Pool(t)
+	_, err := pool.Exec(t.Context(), `CREATE SCHEMA queen; CREATE TABLE queen.queues (id UUID PRIMARY KEY, name TEXT); CREATE TABLE queen.log_partitions (id UUID PRIMARY KEY)`)
+	require.NoError(t, err)
+	before := catalogue(t, pool)
+	require.ErrorContains(t, open(t, database.ConnString()).ApplySchema(t.Context()), "made by another program (it has 2 tables, the first is log_partitions)")
+	require.Equal(t, before, catalogue(t, pool))
+	_, err = pool.Exec(t.Context(), `DROP TABLE queen.queues, queen.log_partitions`) // a schema made beforehand, with nothing in it, is ours
+	require.NoError(t, err)
+	require.NoError(t, open(t, database.ConnString()).ApplySchema(t.Context()))
+}
+
 func TestAVersionThatCannotBeReadIsNotFresh(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]string{
