@@ -215,3 +215,28 @@ func TestDo(t *testing.T) {
 	_, err = client.Do(t.Context(), http.MethodGet, queen.Path("api", "v1", "resources", "queues", ".."), nil, nil)
 	require.ErrorIs(t, err, queen.ErrNotFound, "names that are dots arrive as names")
 }
+
+func TestGroupsBeginWhereTheyAreTold(t *testing.T) {
+	t.Parallel()
+	client := connect(t)
+	const queue = "base.start"
+	push := func(payload string) {
+		_, err := client.Push(t.Context(), queen.Item{Queue: queue, Partition: "p", Payload: []byte(payload)})
+		require.NoError(t, err)
+	}
+	read := func(group string, start queen.Start) []queen.Message {
+		batch, err := client.Pop(t.Context(), queue, queen.PopOptions{Group: group, Batch: 10, Start: start})
+		require.NoError(t, err)
+		return batch.Messages
+	}
+	push(`1`)
+	push(`2`)
+	all := read("oldest", queen.StartOldest)
+	require.Len(t, all, 2)
+	require.Empty(t, read("new", queen.StartNew))
+	later := read("later", queen.StartAt(all[1].CreatedAt))
+	require.Len(t, later, 1)
+	require.Equal(t, `2`, string(later[0].Payload))
+	push(`3`)
+	require.Len(t, read("new", queen.StartNew), 1)
+}

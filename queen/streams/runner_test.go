@@ -372,3 +372,19 @@ func TestMistakesInADescriptionAreNamed(t *testing.T) {
 	_, err := streams.NewRunner(nil, "", from.To("out"))
 	require.ErrorContains(t, err, "needs a name")
 }
+
+func TestQueryReadsAsItsGroupFromItsStart(t *testing.T) {
+	t.Parallel()
+	client := connect(t)
+	push(t, client, "start.in", "p", order{"a", 10, 1})
+	push(t, client, "start.in", "p", order{"a", 20, 2})
+	batch, err := client.Pop(t.Context(), "start.in", queen.PopOptions{Group: "looker", Batch: 10, Start: queen.StartOldest})
+	require.NoError(t, err)
+	require.Len(t, batch.Messages, 2)
+	_, stop := run(t, client, "start", streams.From[order]("start.in").To("start.out"), streams.Group("readers"), streams.StartAt(queen.StartAt(batch.Messages[1].CreatedAt)))
+	require.Equal(t, string(batch.Messages[1].Payload), string(collect(t, client, "start.out", 1, time.Second)[0].Payload))
+	stop()
+	rest, err := client.Pop(t.Context(), "start.in", queen.PopOptions{Group: "readers"})
+	require.NoError(t, err)
+	require.Empty(t, rest.Messages, "the group is the one that was named")
+}

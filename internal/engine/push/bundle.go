@@ -22,14 +22,9 @@ type Bundle struct {
 
 // Pack groups items by partition, drops repeats of a transaction id (the first one leads), mints message ids in order and
 // packs one segment per partition. It is the push path without fusion, for callers that commit by themselves. A nil packer
-// is the default level. It fails with [segment.ErrTooLarge] when a message does not fit; payloads are not used after it returns.
-func Pack(packer *segment.Packer, tenant uuid.UUID, producerSub string, items []Item) (*Bundle, error) {
-	return PackSealed(packer, nil, tenant, producerSub, items)
-}
-
-// PackSealed is Pack for items some of whose queues demand encryption: sealerOf returns what encrypts the payloads of a queue, nil
-// for none. A nil sealerOf encrypts nothing.
-func PackSealed(
+// is the default level. sealerOf returns what encrypts the payloads of a queue, nil for none; a nil sealerOf encrypts nothing.
+// It fails with [segment.ErrTooLarge] when a message does not fit; payloads are not used after it returns.
+func Pack(
 	packer *segment.Packer, sealerOf func(queue string) Sealer, tenant uuid.UUID, producerSub string, items []Item,
 ) (*Bundle, error) {
 	if packer == nil {

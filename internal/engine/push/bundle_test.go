@@ -20,7 +20,7 @@ func TestPack_GroupsInOrderAndDropsRepeats(t *testing.T) {
 		item("b", "2", "5"),
 	}
 	items[4].TraceID = trace
-	b, err := Pack(nil, testTenant, "alice", items)
+	b, err := Pack(nil, nil, testTenant, "alice", items)
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 1, 0, 2, 0}, b.SegmentOf)
 	require.Equal(t, []Status{StatusQueued, StatusQueued, StatusDuplicate, StatusQueued, StatusQueued}, statuses(b.Verdicts))
@@ -54,10 +54,10 @@ func TestPack_GroupsInOrderAndDropsRepeats(t *testing.T) {
 
 func TestPack_NothingAndTooMuch(t *testing.T) {
 	t.Parallel()
-	b, err := Pack(nil, testTenant, "", nil)
+	b, err := Pack(nil, nil, testTenant, "", nil)
 	require.NoError(t, err)
 	require.Empty(t, b.Segments)
-	_, err = Pack(nil, testTenant, "", []Item{item("p", "a", "1"), item("p", string(bytes.Repeat([]byte("x"), 70000)), "1")})
+	_, err = Pack(nil, nil, testTenant, "", []Item{item("p", "a", "1"), item("p", string(bytes.Repeat([]byte("x"), 70000)), "1")})
 	require.ErrorIs(t, err, segment.ErrTooLarge)
 	require.ErrorContains(t, err, "item 1")
 }

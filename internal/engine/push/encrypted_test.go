@@ -99,7 +99,7 @@ func TestPush_EncryptsWhatTheQueueDemands(t *testing.T) {
 	})
 }
 
-func TestPackSealed(t *testing.T) {
+func TestPackSeals(t *testing.T) {
 	t.Parallel()
 	sealerOf := func(queue string) Sealer {
 		if queue == "orders" {
@@ -107,7 +107,7 @@ func TestPackSealed(t *testing.T) {
 		}
 		return nil
 	}
-	b, err := PackSealed(nil, sealerOf, uuid.New(), "alice", []Item{item("p", "a", "1"), {Queue: "plain", Partition: "p", Payload: []byte("2")}})
+	b, err := Pack(nil, sealerOf, uuid.New(), "alice", []Item{item("p", "a", "1"), {Queue: "plain", Partition: "p", Payload: []byte("2")}})
 	require.NoError(t, err)
 	require.Equal(t, []bool{false, true}, []bool{b.Segments[0].Plain, b.Segments[1].Plain})
 	frames, err := segment.Unpack(b.Segments[0].Blob)

@@ -40,7 +40,7 @@ func (e Encryption) Pack(ctx context.Context, packer *segment.Packer, tenant uui
 			sealers[queue] = nil
 		}
 	}
-	return PackSealed(packer, func(queue string) Sealer { return sealers[queue] }, tenant, producerSub, items)
+	return Pack(packer, func(queue string) Sealer { return sealers[queue] }, tenant, producerSub, items)
 }
 
 // Recheck forgets what is known of the queues of a bundle that was refused, and reports whether one of them, packed plain, demands
