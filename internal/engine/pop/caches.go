@@ -99,25 +99,37 @@ func (s *Server) queueSettings(ctx context.Context, tenant uuid.UUID, queue stri
 	return settings, nil
 }
 
-// registeredWithDatabase says whether the group is registered with the queue, asking the database when that is not known.
-func (s *Server) registeredWithDatabase(ctx context.Context, l *look) (bool, error) {
+// register makes sure that the group is registered with the queue. Of pops that come together for a group that is not, one registers it with a
+// search of the database, whose result it may return; the others wait for that: each would search all partitions.
+func (s *Server) register(ctx context.Context, l *look) (*Result, error) {
 	if s.registered(&l.PopRequest) {
-		return true, nil
+		return nil, nil
 	}
 	leave, err := s.flights.join(ctx, groupKey{l.Tenant, l.Queue, l.Group})
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	defer leave()
 	if s.registered(&l.PopRequest) {
-		return true, nil
+		return nil, nil
 	}
 	found, err := s.db.GroupRegistered(ctx, l.Tenant, l.Queue, l.Group)
-	if err != nil || !found {
-		return false, err
+	if err != nil {
+		return nil, err
 	}
-	s.markers.put(groupKey{l.Tenant, l.Queue, l.Group}, struct{}{})
-	return true, nil
+	if found {
+		s.markers.put(groupKey{l.Tenant, l.Queue, l.Group}, struct{}{})
+		return nil, nil
+	}
+	if err := s.setLease(ctx, l); err != nil {
+		return nil, err
+	}
+	// Provisions the queue, registers the group and seeds its cursors.
+	result, err := s.search(ctx, l)
+	if err == nil {
+		s.seedSoon(groupKey{l.Tenant, l.Queue, l.Group})
+	}
+	return result, err
 }
 
 // flights makes pops that need the same fact at the same time wait for one of them to read it.

@@ -16,7 +16,8 @@ import (
 const (
 	// DefaultFusedPops is the most pops of one common claim, DefaultFusedClaims how many such claims of one group run at a time.
 	DefaultFusedPops, DefaultFusedClaims = 64, 2
-	// worthwhilePartitions is what pays for a claim beside another one: a commit costs the database as much as some ten partitions.
+	// worthwhilePartitions is what pays for a claim beside another one, as many as the pops that wait will take: a commit costs the database as
+	// much as some ten partitions.
 	worthwhilePartitions = 32
 	// claimPatience is how long a claim may take before the next one does not wait for it any more.
 	claimPatience = 20 * time.Millisecond
@@ -31,8 +32,8 @@ const (
 var errClaimBroke = errors.New("the common claim broke off")
 
 // A fuser lets concurrent pops of one group claim together: one statement and one commit for many leases. A pop that comes while no
-// claim is under way runs one at once, alone when nobody waits; beside another one it does so when enough partitions have messages to
-// pay for a commit of their own. The others wait, and whoever finishes hands over to the first of them, who claims for all.
+// claim is under way runs one at once, alone when nobody waits; beside another one it does so when those that wait will take enough partitions
+// to pay for a commit of their own. The others wait, and whoever finishes hands over to the first of them, who claims for all.
 type fuser struct {
 	mu     sync.Mutex
 	groups map[fusionKey]*fusedGroup
@@ -49,6 +50,14 @@ type fusedGroup struct {
 	// newest is when the newest claim began.
 	newest  time.Time
 	waiting []*fusedPop
+	// each is how many partitions a pop took in the claim that ended last; 0 before.
+	each int
+}
+
+// worthwhile tells whether a claim for so many pops pays beside another one; listed is how many partitions have messages. Another one that takes
+// long, because it waits for a lock for example, is no reason to wait.
+func (g *fusedGroup) worthwhile(pops, listed int) bool {
+	return min(pops*max(g.each, 1), listed) >= worthwhilePartitions || time.Since(g.newest) > claimPatience
 }
 
 // A fusedPop is one pop's part in a common claim.
@@ -79,7 +88,7 @@ func (f *fuser) enter(key fusionKey, p *fusedPop, most, listed int) (runs bool) 
 		g = &fusedGroup{}
 		f.groups[key] = g
 	}
-	if g.running == 0 || g.running < most && (listed >= worthwhilePartitions || time.Since(g.newest) > claimPatience) {
+	if g.running == 0 || g.running < most && g.worthwhile(len(g.waiting)+1, listed) {
 		g.running++
 		g.newest = time.Now()
 		return true
@@ -99,12 +108,16 @@ func (f *fuser) gather(key fusionKey, most int) []*fusedPop {
 	return taken
 }
 
-// finish ends a claim: the first that waits runs the next one, unless the end of another claim is worth waiting for.
-func (f *fuser) finish(key fusionKey, listed int) {
+// finish ends a claim in which each pop took so many partitions, 0 when it took none: the first that waits runs the next one, unless the end of
+// another claim is worth waiting for.
+func (f *fuser) finish(key fusionKey, listed, each int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	g := f.groups[key]
-	if len(g.waiting) > 0 && (g.running == 1 || listed >= worthwhilePartitions || time.Since(g.newest) > claimPatience) {
+	if each > 0 {
+		g.each = each
+	}
+	if len(g.waiting) > 0 && (g.running == 1 || g.worthwhile(len(g.waiting), listed)) {
 		g.newest = time.Now()
 		next := g.waiting[0]
 		g.waiting = append(g.waiting[:0], g.waiting[1:]...)
@@ -159,17 +172,19 @@ func (s *Server) claimTogether(ctx context.Context, l *look, ring *ready.Ring) (
 			}
 		}
 	}
-	defer func() { s.fuser.finish(key, ring.Ready()) }()
+	each := 0
+	defer func() { s.fuser.finish(key, ring.Ready(), each) }()
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	pops := append([]*fusedPop{own}, s.fuser.gather(key, s.cfg.FusedPops-1)...)
-	s.claimFor(ctx, pops, ring, key)
+	each = s.claimFor(ctx, pops, ring, key)
 	return s.conclude(ctx, own)
 }
 
-// claimFor runs one claim for all the pops. Every part is decided when it returns, whatever happens.
-func (s *Server) claimFor(ctx context.Context, pops []*fusedPop, ring *ready.Ring, key fusionKey) {
+// claimFor runs one claim for all the pops and returns how many partitions each of them took, on average, 0 when none did. Every part is decided
+// when it returns, whatever happens.
+func (s *Server) claimFor(ctx context.Context, pops []*fusedPop, ring *ready.Ring, key fusionKey) (each int) {
 	decided := false
 	defer func() {
 		for _, p := range pops {
@@ -191,7 +206,7 @@ func (s *Server) claimFor(ctx context.Context, pops []*fusedPop, ring *ready.Rin
 	slot, err := s.slots.Acquire(ctx, admission.Pop)
 	if err != nil {
 		fail(context.Cause(ctx))
-		return
+		return 0
 	}
 	defer slot.Release()
 	// While the slot was waited for, more may have come.
@@ -200,7 +215,7 @@ func (s *Server) claimFor(ctx context.Context, pops []*fusedPop, ring *ready.Rin
 	names := out.Names()
 	if len(names) == 0 {
 		decided = true
-		return
+		return 0
 	}
 	// Whatever happens from here on, also a panic: an entry that is taken and never settled would not be served again.
 	defer out.Return()
@@ -209,7 +224,7 @@ func (s *Server) claimFor(ctx context.Context, pops []*fusedPop, ring *ready.Rin
 	claimed, err := s.timed(ctx, request(pops, owners, names), s.db.PopReady)
 	if err != nil {
 		fail(err)
-		return
+		return 0
 	}
 	s.shortenEach(ctx, pops, owners, &claimed) // before the ring is told what is left
 	checkIn(&out, claimed, func(i int) *look { return pops[owners[i]].look })
@@ -222,6 +237,7 @@ func (s *Server) claimFor(ctx context.Context, pops []*fusedPop, ring *ready.Rin
 		}
 	}
 	decided = true
+	return took / (owners[len(owners)-1] + 1)
 }
 
 // allot takes partitions of the ring for the pops, for each as many as it wants until what they are known to have fills it, the pop that

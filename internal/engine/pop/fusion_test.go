@@ -135,37 +135,87 @@ func TestPopsOfManyPartitionsClaimTogether(t *testing.T) {
 	})
 }
 
-// Beside another claim one starts when enough partitions have messages, or when the other one takes too long.
+// Beside another claim one starts when the pops that wait will take enough partitions, or when the other one takes too long.
 func TestClaimsBesideEachOther(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		partitions int
-		pause      time.Duration
-		want       int
+		waiting, each, listed int
+		pause                 time.Duration
+		want                  bool
 	}{
-		"Few":  {partitions: worthwhilePartitions, want: 1}, // one of them is being claimed
-		"Many": {partitions: worthwhilePartitions + 1, want: 2},
-		"Slow": {partitions: 3, pause: 2 * claimPatience, want: 2},
+		"FewPops":       {waiting: worthwhilePartitions - 1, each: 1, listed: 1000},
+		"ManyPops":      {waiting: worthwhilePartitions, each: 1, listed: 1000, want: true},
+		"FewWidePops":   {waiting: 3, each: 10, listed: 1000},
+		"WidePops":      {waiting: 4, each: 10, listed: 1000, want: true},
+		"FewPartitions": {waiting: 4, each: 10, listed: worthwhilePartitions - 1},
+		"Slow":          {waiting: 1, each: 1, listed: 1, pause: 2 * claimPatience, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				server, db, gates := setupHot(t, Config{})
-				gate := &claimsGate{open: make(chan struct{}), answer: func(pg.PopRequest) (pg.Claim, error) { return pg.Claim{}, errServed }}
-				pops, ctxs := same(1, t.Context())
-				wait := crowded(t, server, gates, db, gate, pops, ctxs, c.partitions)
+				f, key := &fuser{}, fusionKey{queue: "orders"}
+				first, second := &fusedPop{turn: make(chan struct{}, 1)}, &fusedPop{turn: make(chan struct{}, 1)}
+				require.True(t, f.enter(key, first, 2, c.listed))
+				require.False(t, f.enter(key, second, 2, c.listed))
+				f.finish(key, c.listed, c.each) // the second goes on, and how much each pop takes is known
+				<-second.turn
+				for range c.waiting - 1 {
+					require.False(t, f.enter(key, &fusedPop{turn: make(chan struct{}, 1)}, 2, c.listed))
+				}
 				time.Sleep(c.pause)
-				var second sync.WaitGroup
-				second.Go(func() { _, _ = server.Pop(t.Context(), quick(1)) })
-				synctest.Wait()
-				require.Len(t, gate.claimed, c.want)
-				close(gate.open)
-				wait()
-				second.Wait()
-				require.Empty(t, server.fuser.groups)
+				require.Equal(t, c.want, f.enter(key, &fusedPop{turn: make(chan struct{}, 1)}, 2, c.listed))
 			})
 		})
 	}
+}
+
+// The end of one of two claims starts the next one by the same rule.
+func TestClaimBehindOneOfTwo(t *testing.T) {
+	t.Parallel()
+	for waiting, want := range map[int]int{3: 0, 4: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			f, key := &fuser{}, fusionKey{queue: "orders"}
+			f.groups = map[fusionKey]*fusedGroup{key: {running: 2, newest: time.Now(), each: 10}}
+			turn := make(chan struct{}, 1)
+			for range waiting {
+				f.groups[key].waiting = append(f.groups[key].waiting, &fusedPop{turn: turn})
+			}
+			f.finish(key, 1000, 0)
+			require.Len(t, turn, want)
+			require.Equal(t, 1+want, f.groups[key].running)
+		})
+	}
+}
+
+// What a claim found says how much the pops behind it will take.
+func TestClaimTellsHowMuchEachPopTook(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server, db, gates := setupHot(t, Config{})
+		gate := &claimsGate{open: make(chan struct{}), answer: func(r pg.PopRequest) (pg.Claim, error) {
+			var claim pg.Claim
+			for i, name := range r.Candidates {
+				claim.States = append(claim.States, pg.CandidateState{Partition: name, Verdict: pg.CandidateTook, Index: i, LastOffset: 0})
+				claim.Partitions = append(claim.Partitions, pg.ClaimedPartition{
+					Queue: "orders", Partition: name, PartitionID: uuid.New(), Segments: []pg.ClaimedSegment{stored(t, 0, message(i))},
+				})
+			}
+			return claim, nil
+		}}
+		pops, ctxs := same(2, t.Context())
+		pops[0].MaxPartitions, pops[1].MaxPartitions = 7, 7
+		pops[0].Batch, pops[1].Batch = 100, 100
+		wait := crowded(t, server, gates, db, gate, pops, ctxs, 20)
+		gate.open <- struct{}{}
+		synctest.Wait()
+		require.Len(t, gate.claimed, 2)
+		for _, g := range server.fuser.groups {
+			require.Equal(t, 7, g.each)
+		}
+		require.Len(t, server.fuser.groups, 1)
+		close(gate.open)
+		wait()
+	})
 }
 
 func TestCommonClaim(t *testing.T) {

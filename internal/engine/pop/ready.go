@@ -78,22 +78,8 @@ func (s *Server) lookUntil(ctx context.Context, l *look, deadline time.Time) (*R
 // lookReady looks once at what the hot list names. A nil ring says that there is none and that the database was searched. A zero deadline is
 // that of a pop that does not wait.
 func (s *Server) lookReady(ctx context.Context, l *look, deadline time.Time) (*Result, *ready.Ring, error) {
-	known, err := s.registeredWithDatabase(ctx, l)
-	if err != nil {
-		return nil, nil, err
-	}
-	if !known {
-		if err := s.setLease(ctx, l); err != nil {
-			return nil, nil, err
-		}
-		// Provisions the queue, registers the group and seeds its cursors.
-		result, err := s.search(ctx, l)
-		if err == nil {
-			s.seedSoon(groupKey{l.Tenant, l.Queue, l.Group})
-		}
-		if result != nil || err != nil {
-			return result, nil, err
-		}
+	if result, err := s.register(ctx, l); result != nil || err != nil {
+		return result, nil, err
 	}
 	settings, err := s.queueSettings(ctx, l.Tenant, l.Queue)
 	if err != nil {

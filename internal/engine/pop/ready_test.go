@@ -46,6 +46,49 @@ func warm(t *testing.T, server *Server, db *fakeStore) *ready.Ring {
 	return server.hot.Ring(tenant, "orders", "billing")
 }
 
+// Of pops that come together for a new group one registers it: all of them would search all partitions.
+func TestOnePopRegistersANewGroup(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server, db, _ := setupHot(t, Config{})
+		db.registered = false
+		hold := make(chan struct{})
+		db.claim = func(context.Context, string, pg.PopRequest) (pg.Claim, error) {
+			<-hold
+			return pg.Claim{}, nil
+		}
+		var pops sync.WaitGroup
+		for range 8 {
+			pops.Go(func() { _, _ = server.Pop(t.Context(), quick(1)) })
+		}
+		synctest.Wait()
+		close(hold)
+		pops.Wait()
+		searches := 0
+		for _, call := range db.log() {
+			if call == "wildcard" {
+				searches++
+			}
+		}
+		require.Equal(t, 1, searches)
+	})
+}
+
+// When the registration fails, the next pop tries.
+func TestTheNextPopRegistersWhenTheFirstFails(t *testing.T) {
+	t.Parallel()
+	server, db, _ := setupHot(t, Config{})
+	db.registered = false
+	db.claim = func(context.Context, string, pg.PopRequest) (pg.Claim, error) { return pg.Claim{}, pg.ErrUnavailable }
+	_, err := server.Pop(t.Context(), quick(1))
+	require.ErrorIs(t, err, pg.ErrUnavailable)
+	db.claim = nil
+	db.log()
+	_, err = server.Pop(t.Context(), quick(1))
+	require.NoError(t, err)
+	require.Contains(t, db.log(), "wildcard")
+}
+
 func TestFirstQueuePopAsksTheDatabaseWhatIsPending(t *testing.T) {
 	t.Parallel()
 	server, db, _ := setupHot(t, Config{})
