@@ -11,6 +11,9 @@ const (
 	// minSlots is a table of one cache line; maxSlots bounds what becomes free, or is allocated, at a time to 4 MiB.
 	minSlots = 16
 	maxSlots = 1 << 20
+	// smallSlots is up to where a table is followed by one of four times its size, so that partitions of some thousand ids have few tables.
+	// Larger ones double: a new table is empty, and with many partitions of one pace all of them have one at the same time.
+	smallSlots = 1 << 12
 	// margin keeps ids a little longer than the window, so that a table does not go while the database still counts it.
 	margin = 5 * time.Second
 	// slices is how many tables share a window in the steady state: what is kept too long is at most a slice of it.
@@ -72,6 +75,9 @@ func (h *history) open(created time.Time, window time.Duration) *table {
 			slots = last.used * 3 / 2
 		case 4*last.used >= 3*len(last.slots):
 			slots = 4 * len(last.slots)
+			if len(last.slots) >= smallSlots {
+				slots = 2 * len(last.slots)
+			}
 			if grown := float64(last.used) * 3 / 2 * float64(whole) / float64(max(span, 1)); grown < float64(slots) {
 				slots = max(int(grown), len(last.slots))
 			}

@@ -95,6 +95,19 @@ func TestHistory_ForgetsWithTheWindowAndStaysSmall(t *testing.T) {
 	}
 }
 
+// A partition that grows fast takes little more than its ids need at any moment: all partitions of a queue may open a table together.
+func TestHistory_GrowsWithWhatItHolds(t *testing.T) {
+	t.Parallel()
+	h := history{upto: -1}
+	now := time.Now()
+	for i := range 100_000 {
+		h.add(int64(i), now, time.Hour, hashOf(fmt.Sprint(i)))
+		if i > smallSlots {
+			require.LessOrEqual(t, h.size(), 14*(i+1), "%d ids", i+1)
+		}
+	}
+}
+
 func TestHistory_RarelySuspectsWhatIsNew(t *testing.T) {
 	t.Parallel()
 	h := history{upto: -1}
