@@ -18,6 +18,17 @@ func TestHeapPercent(t *testing.T) {
 	require.Equal(t, mostPercent, heapPercent(32<<20, 0))
 }
 
+func TestRest(t *testing.T) {
+	t.Parallel()
+	var r rest
+	require.False(t, r.look(100<<20, 50<<20), "load")
+	require.False(t, r.look(101<<20, returnBytes-1), "little to give back")
+	require.True(t, r.look(102<<20, 50<<20))
+	require.False(t, r.look(103<<20, 50<<20), "once is enough")
+	require.False(t, r.look(200<<20, 50<<20), "load again")
+	require.True(t, r.look(200<<20, 50<<20))
+}
+
 // It changes the collector of the whole process for a moment, so it runs alone.
 func TestPaceMemory_FollowsWhatIsAlive(t *testing.T) {
 	t.Setenv("GOGC", "")
