@@ -102,8 +102,11 @@ func (r *rest) look(allocated, spare uint64) bool {
 // heapUse returns how many bytes were allocated so far, and how many of the heap hold nothing that is known to be alive but are not given back.
 func heapUse() (allocated, spare uint64) {
 	samples := []metrics.Sample{
-		{Name: "/gc/heap/allocs:bytes"}, {Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/unused:bytes"},
-		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/gc/heap/live:bytes"},
+		{Name: "/gc/heap/allocs:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"},
+		{Name: "/memory/classes/heap/unused:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/gc/heap/live:bytes"},
 	}
 	metrics.Read(samples)
 	for i := range samples {

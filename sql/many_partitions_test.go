@@ -18,12 +18,14 @@ import (
 // A hotPage is one page of log_hotlist_page_v1.
 type hotPage struct {
 	names []string
+	// messages is how many all of them have together.
+	messages int64
 	// at and id are where it ended; at is nil after the last page.
 	at *time.Time
 	id *uuid.UUID
 }
 
-const hotListPage = `SELECT r_at, r_id, r_name FROM queen.log_hotlist_page_v1('q', 'g', $1, $2, $3, $4, $5)`
+const hotListPage = `SELECT r_at, r_id, r_name, r_messages FROM queen.log_hotlist_page_v1('q', 'g', $1, $2, $3, $4, $5)`
 
 func readHotPage(t tester, q pgxQuerier, window *float64, after hotPage, limit int) (page hotPage) {
 	t.Helper()
@@ -32,9 +34,11 @@ func readHotPage(t tester, q pgxQuerier, window *float64, after hotPage, limit i
 	var at time.Time
 	var id uuid.UUID
 	var name *string
-	_, err = pgx.ForEachRow(rows, []any{&at, &id, &name}, func() error {
+	var messages *int64
+	_, err = pgx.ForEachRow(rows, []any{&at, &id, &name, &messages}, func() error {
 		if name != nil {
 			page.names = append(page.names, *name)
+			page.messages += *messages
 		} else {
 			page.at, page.id = ptr(at), ptr(id)
 		}
@@ -58,11 +62,11 @@ func TestHotListPagesListWhatIsPending(t *testing.T) {
 		for range n {
 			age := rapid.IntRange(0, 3).Draw(t, "minutes")
 			last := rapid.IntRange(-1, 2).Draw(t, "last")
-			_, err := tx.Exec(t.Context(), `WITH p AS (INSERT INTO queen.log_partitions (queue_id, name, last_offset, last_write_at)
-				SELECT q.id, gen_random_uuid(), $1, date_trunc('minute', clock_timestamp()) - make_interval(mins => $2) FROM queen.queues q WHERE q.name = $3 RETURNING id)
+			_, err := tx.Exec(t.Context(), `WITH p AS (INSERT INTO queen.log_partitions (queue_id, name, last_offset, log_start, last_write_at)
+				SELECT q.id, gen_random_uuid(), $1, $6, date_trunc('minute', clock_timestamp()) - make_interval(mins => $2) FROM queen.queues q WHERE q.name = $3 RETURNING id)
 				INSERT INTO queen.log_consumers (partition_id, consumer_group, committed) SELECT id, $4, $5::int FROM p WHERE $5::int > -2`,
 				last, age, rapid.SampledFrom([]string{"q", "q", "q", "other"}).Draw(t, "queue"), rapid.SampledFrom([]string{"g", "g", "h"}).Draw(t, "group"),
-				rapid.IntRange(-2, last).Draw(t, "committed"))
+				rapid.IntRange(-2, last).Draw(t, "committed"), rapid.IntRange(0, last+1).Draw(t, "start"))
 			require.NoError(t, err)
 		}
 		var window *float64
@@ -72,18 +76,21 @@ func TestHotListPagesListWhatIsPending(t *testing.T) {
 		want := scalar[[]string](t, tx, `SELECT COALESCE(array_agg(p.name ORDER BY p.name), '{}') FROM queen.log_partitions p JOIN queen.queues q ON q.id = p.queue_id
 			LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = 'g'
 			WHERE q.name = 'q' AND p.last_offset > COALESCE(c.committed, -1) AND ($1::float8 IS NULL OR p.last_write_at >= clock_timestamp() - make_interval(secs => $1))`, window)
-		got, page := []string{}, hotPage{}
+		messages := scalar[int64](t, tx, `SELECT COALESCE(sum(p.last_offset - GREATEST(p.log_start - 1, COALESCE(c.committed, -1))), 0)::bigint
+			FROM queen.log_partitions p LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = 'g' WHERE p.name = ANY ($1)`, want)
+		got, page, counted := []string{}, hotPage{}, int64(0)
 		limit := rapid.IntRange(1, 5).Draw(t, "limit")
 		for pages := 0; ; pages++ {
 			require.LessOrEqual(t, pages, n/limit, "a page looks at as many as it may")
 			page = readHotPage(t, tx, window, page, limit)
-			got = append(got, page.names...)
+			got, counted = append(got, page.names...), counted+page.messages
 			if page.at == nil {
 				break
 			}
 		}
 		slices.Sort(got)
 		require.Equal(t, want, got)
+		require.Equal(t, messages, counted)
 	})
 }
 

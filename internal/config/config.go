@@ -126,7 +126,7 @@ type Pop struct {
 	WaitBackoffMultiplier   float64       `env:"POP_WAIT_BACKOFF_MULTIPLIER" default:"2.0" min:"1" max:"100" doc:"Factor by which the pause grows after each further empty look."`
 	Fusion                  bool          `env:"QUEEN_POP_FUSION" default:"true" doc:"Let concurrent pops of one group claim with one statement and one commit. Needs the hot list."`
 	FusionMaxJobs           int           `env:"QUEEN_POP_FUSION_MAX_JOBS" default:"64" min:"2" max:"1024" unit:"pops" doc:"Most pops of one such claim."`
-	FusionConcurrency       int           `env:"QUEEN_POP_FUSION_CONCURRENCY" default:"2" min:"1" max:"64" unit:"claims" doc:"Such claims of one group under way at once. All but the first need 32 partitions that have messages."`
+	FusionConcurrency       int           `env:"QUEEN_POP_FUSION_CONCURRENCY" default:"2" min:"1" max:"64" unit:"claims" doc:"Such claims of one group under way at once. All but the first need pops that will take 32 partitions."`
 	WaitMaxInterval         time.Duration `env:"POP_WAIT_MAX_INTERVAL_MS" default:"1000" min:"1" max:"60000" unit:"ms" doc:"Longest pause of a waiting pop between two looks."`
 }
 

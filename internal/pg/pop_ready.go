@@ -18,7 +18,7 @@ WHERE q.tenant_id = $1::uuid AND q.name = $2::text AND m.tenant_id = q.tenant_id
   AND m.partition_name = '' AND m.namespace = '' AND m.task = '')`
 	// candidatePoison is "took" for a message that is to be filed.
 	candidatePoison = "poison"
-	pendingPage     = `SELECT r_at, r_id, r_name FROM queen.log_hotlist_page_v1($1::text, $2::text, $3::uuid, $4::float8, $5::timestamptz, $6::uuid, $7::int)`
+	pendingPage     = `SELECT r_at, r_id, r_name, r_messages FROM queen.log_hotlist_page_v1($1::text, $2::text, $3::uuid, $4::float8, $5::timestamptz, $6::uuid, $7::int)`
 )
 
 // PopReady claims messages of the partitions r.Candidates, which the caller believes to have some, in that order. It says about each that
@@ -117,14 +117,14 @@ type PendingCursor struct {
 	ID uuid.UUID
 }
 
-// Pending looks at one page of partitions and returns the names of those that probably have messages for the group, leased ones included.
-// next is where the next page begins, the zero value when this was the last one.
-func (db *DB) Pending(ctx context.Context, page PendingPage) (names []string, next PendingCursor, err error) {
+// Pending looks at one page of partitions and returns the names of those that probably have messages for the group, leased ones included, and how
+// many, at least 1. next is where the next page begins, the zero value when this was the last one.
+func (db *DB) Pending(ctx context.Context, page PendingPage) (names []string, messages []int64, next PendingCursor, err error) {
 	window := pgtype.Float8{Float64: page.Window.Seconds(), Valid: page.Window > 0}
 	after := pgtype.Timestamptz{Time: page.After.At, Valid: !page.After.At.IsZero()}
 	args := []any{page.Queue, page.Group, uuidArgument(page.Tenant), window, after, uuidArgument(page.After.ID), clampInt32(page.Limit)}
 	err = db.run(ctx, "list pending partitions", repeatConflicts, func(ctx context.Context, conn *pgx.Conn) error {
-		names, next = nil, PendingCursor{}
+		names, messages, next = nil, nil, PendingCursor{}
 		rows, err := conn.Query(ctx, pendingPage, args...)
 		if err != nil {
 			return err
@@ -132,9 +132,10 @@ func (db *DB) Pending(ctx context.Context, page PendingPage) (names []string, ne
 		var at pgtype.Timestamptz
 		var id pgtype.UUID
 		var name pgtype.Text
-		_, err = pgx.ForEachRow(rows, []any{&at, &id, &name}, func() error {
+		var count pgtype.Int8
+		_, err = pgx.ForEachRow(rows, []any{&at, &id, &name, &count}, func() error {
 			if name.Valid {
-				names = append(names, name.String)
+				names, messages = append(names, name.String), append(messages, max(count.Int64, 1))
 			} else {
 				next = PendingCursor{At: at.Time, ID: id.Bytes}
 			}
@@ -143,9 +144,9 @@ func (db *DB) Pending(ctx context.Context, page PendingPage) (names []string, ne
 		return err
 	})
 	if err != nil {
-		return nil, PendingCursor{}, err
+		return nil, nil, PendingCursor{}, err
 	}
-	return names, next, nil
+	return names, messages, next, nil
 }
 
 // SeedGroup creates the cursors of a registered group on the next limit partitions of a queue where it has none. next is where the next step

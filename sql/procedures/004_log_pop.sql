@@ -31,7 +31,9 @@ BEGIN
              'TABLE(meta jsonb, blobs bytea[], states jsonb)'),
             ('queen.log_hotlist_reseed_v1(text,text,uuid,integer,uuid)', 'TABLE(r_id uuid, r_name text)'),
             ('queen.log_hotlist_reseed_window_v1(text,text,uuid,integer,uuid,timestamp with time zone)',
-             'TABLE(r_id uuid, r_name text)')
+             'TABLE(r_id uuid, r_name text)'),
+            ('queen.log_hotlist_page_v1(text,text,uuid,double precision,timestamp with time zone,uuid,integer)',
+             'TABLE(r_at timestamp with time zone, r_id uuid, r_name text, r_messages bigint)')
           ) AS f(signature, result)
          WHERE to_regprocedure(f.signature) IS NOT NULL
            AND pg_catalog.pg_get_function_result(to_regprocedure(f.signature)) <> f.result

@@ -273,14 +273,15 @@ END $$;
 --               is known to have nothing (log_pop_raise_floor_v1)
 --   p_after_at, p_after_id  where the page before ended; NULL for the first page
 --   p_limit     how many partitions are looked at; NULL and values below 1 act as 1
--- Returns the pending ones among them, and after a page that was full one more row, without a name: where the next page goes on. The walk goes
+-- Returns the pending ones among them, r_messages being how many messages each has (offsets, gaps included), and after a page that was full one
+-- more row, without a name: where the next page goes on. The walk goes
 -- by the time of the last write, which never decreases: what is written to meanwhile moves to where the walk has yet to come.
 -- The page bounds what is read, not what is found: a page of idle partitions costs no more than one of pending ones.
 -- A window is sound only while a push is what made a partition pending; after a seek or a group delete the full walk is needed.
 -- Locks: none. Called by: pg.Pending. Plan test: TestPlanHotListPageIsBounded.
 CREATE OR REPLACE FUNCTION queen.log_hotlist_page_v1(
     p_queue TEXT, p_group TEXT, p_tenant UUID, p_window FLOAT8, p_after_at TIMESTAMPTZ, p_after_id UUID, p_limit INTEGER)
-RETURNS TABLE (r_at TIMESTAMPTZ, r_id UUID, r_name TEXT)
+RETURNS TABLE (r_at TIMESTAMPTZ, r_id UUID, r_name TEXT, r_messages BIGINT)
 LANGUAGE plpgsql STABLE
 SET plan_cache_mode = force_custom_plan
 SET enable_seqscan = off
@@ -300,18 +301,18 @@ BEGIN
      WHERE q.tenant_id = p_tenant AND q.name = p_queue;
     RETURN QUERY
     WITH page AS MATERIALIZED (
-        SELECT p.last_write_at, p.id, p.name, p.last_offset
+        SELECT p.last_write_at, p.id, p.name, p.last_offset, p.log_start
           FROM queen.log_partitions p
          WHERE p.queue_id = v_queue AND p.last_write_at >= v_from
            AND (p_after_at IS NULL OR (p.last_write_at, p.id) > (p_after_at, p_after_id))
          ORDER BY p.last_write_at, p.id
          LIMIT v_limit)
-    SELECT g.last_write_at, g.id, g.name
+    SELECT g.last_write_at, g.id, g.name, g.last_offset - GREATEST(COALESCE(c.committed, -1), g.log_start - 1)
       FROM page g
       LEFT JOIN queen.log_consumers c ON c.partition_id = g.id AND c.consumer_group = p_group
      WHERE g.last_offset > COALESCE(c.committed, -1)
      UNION ALL
-    SELECT e.last_write_at, e.id, NULL
+    SELECT e.last_write_at, e.id, NULL, NULL
       FROM (SELECT g.last_write_at, g.id FROM page g ORDER BY g.last_write_at DESC, g.id DESC LIMIT 1) e
      WHERE (SELECT count(*) FROM page) >= v_limit;
 END $$;

@@ -3,6 +3,7 @@ package pop
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -131,19 +132,19 @@ func (f *fakeStore) GroupRegistered(context.Context, uuid.UUID, string, string) 
 }
 
 // Pending answers one page after the other from pages.
-func (f *fakeStore) Pending(_ context.Context, page pg.PendingPage) ([]string, pg.PendingCursor, error) {
+func (f *fakeStore) Pending(_ context.Context, page pg.PendingPage) ([]string, []int64, pg.PendingCursor, error) {
 	defer f.enter("walk")()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.walked = append(f.walked, page)
 	if f.failWalk != nil || len(f.pages) == 0 {
-		return nil, pg.PendingCursor{}, f.failWalk
+		return nil, nil, pg.PendingCursor{}, f.failWalk
 	}
 	names, next := f.pages[0], pg.PendingCursor{}
 	if f.pages = f.pages[1:]; len(f.pages) > 0 {
 		next = pg.PendingCursor{At: time.Now(), ID: uuid.New()}
 	}
-	return names, next, nil
+	return names, slices.Repeat([]int64{1}, len(names)), next, nil
 }
 
 // SeedGroup counts the steps; there is one.

@@ -259,11 +259,11 @@ func checkIn(out *ready.CheckOut, claimed pg.Claim, claimer func(candidate int) 
 			segments := claimed.Partitions[took].Segments
 			took++
 			last := segments[len(segments)-1]
-			drained := last.Base+int64(last.StartIndex+last.Take)-1 >= state.LastOffset
+			left := state.LastOffset - (last.Base + int64(last.StartIndex+last.Take) - 1)
 			if l := claimer(i); l.AutoAck {
-				out.Consumed(i, drained)
+				out.Consumed(i, left)
 			} else {
-				out.Leased(i, l.Worker, time.Duration(l.LeaseSeconds)*time.Second, drained)
+				out.Leased(i, l.Worker, time.Duration(l.LeaseSeconds)*time.Second, left)
 			}
 		case pg.CandidateDeferred:
 			out.Deferred(i, state.Wait)

@@ -127,11 +127,11 @@ func (s *Server) walk(ctx context.Context, ring *ready.Ring, pages int) (complet
 		}
 	}()
 	for range pages {
-		names, next, err := s.pending(ctx, ring, walk)
+		names, messages, next, err := s.pending(ctx, ring, walk)
 		if err != nil {
 			return false, err
 		}
-		walk.Page(names, next.At, next.ID)
+		walk.Page(names, messages, next.At, next.ID)
 		if next.At.IsZero() {
 			complete = true
 			break
@@ -142,12 +142,12 @@ func (s *Server) walk(ctx context.Context, ring *ready.Ring, pages int) (complet
 }
 
 // pending reads one page, as one of few reads at a time.
-func (s *Server) pending(ctx context.Context, ring *ready.Ring, walk *ready.Walk) (names []string, next pg.PendingCursor, err error) {
+func (s *Server) pending(ctx context.Context, ring *ready.Ring, walk *ready.Walk) (names []string, messages []int64, next pg.PendingCursor, err error) {
 	select {
 	case s.reads <- struct{}{}:
 		defer func() { <-s.reads }()
 	case <-ctx.Done():
-		return nil, next, context.Cause(ctx)
+		return nil, nil, next, context.Cause(ctx)
 	}
 	return s.db.Pending(ctx, pg.PendingPage{
 		Tenant: ring.Tenant(), Queue: ring.Queue(), Group: ring.Group(), After: pg.PendingCursor{At: walk.AfterAt, ID: walk.After}, Limit: walkPage,

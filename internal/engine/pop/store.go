@@ -17,7 +17,7 @@ type Store interface {
 	PopList(ctx context.Context, r pg.PopRequest) (pg.Claim, error)
 	PopReady(ctx context.Context, r pg.PopRequest) (pg.Claim, error)
 	GroupRegistered(ctx context.Context, tenant uuid.UUID, queue, group string) (bool, error)
-	Pending(ctx context.Context, page pg.PendingPage) (names []string, next pg.PendingCursor, err error)
+	Pending(ctx context.Context, page pg.PendingPage) (names []string, messages []int64, next pg.PendingCursor, err error)
 	SeedGroup(ctx context.Context, tenant uuid.UUID, queue, group string, after pg.PendingCursor, limit int) (next pg.PendingCursor, err error)
 	HotListRepairs(ctx context.Context) ([]pg.HotListRepair, error)
 	RaiseScanFloor(ctx context.Context, tenant uuid.UUID, queue, group string, before time.Time) (floor time.Time, more bool, err error)

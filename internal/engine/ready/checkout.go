@@ -1,6 +1,9 @@
 package ready
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // A handle is one partition taken from a ring.
 type handle struct {
@@ -105,29 +108,35 @@ func (c *CheckOut) checkIn(i int, became outcome, next func(sub *subring, positi
 	}
 }
 
-// Leased reports that this pop leased messages of the i-th partition for the given time, under the lease named. all says that the batch
-// ends at the partition's head.
-func (c *CheckOut) Leased(i int, id string, lease time.Duration, all bool) {
+// Leased reports that this pop leased messages of the i-th partition for the given time, under the lease named. left is how many messages there
+// were behind the batch, 0 when it ends at the partition's head.
+func (c *CheckOut) Leased(i int, id string, lease time.Duration, left int64) {
+	window := c.ring.table.deferral.Load().Window
 	c.checkIn(i, outcomeLeased, func(sub *subring, position uint32, e *entry, moved bool) {
 		if !moved {
 			e.count, e.lease = 0, leaseHash(id)
-			if all {
+			if left <= 0 {
 				e.note = drained
+			} else if window == 0 { // else the count says when the window is full
+				e.count = messages(left)
 			}
 		}
 		sub.time(position, c.ring.soon(lease))
 	})
 }
 
-// Consumed reports that this pop took messages of the i-th partition without a lease; there may be more.
-func (c *CheckOut) Consumed(i int, all bool) {
+// Consumed reports that this pop took messages of the i-th partition without a lease, and how many there were behind them.
+func (c *CheckOut) Consumed(i int, left int64) {
 	window := c.ring.table.deferral.Load().Window
 	c.checkIn(i, outcomeConsumed, func(sub *subring, position uint32, e *entry, moved bool) {
 		if !moved {
 			e.count = 0
+			if window == 0 {
+				e.count = messages(left)
+			}
 		}
 		switch {
-		case all && !moved:
+		case left <= 0 && !moved:
 			e.state = idle
 		case window > 0:
 			sub.time(position, c.ring.list.now()+int64(window))
@@ -198,6 +207,9 @@ func (c *CheckOut) Return() {
 		c.ring.crowd.wake()
 	}
 }
+
+// messages is a number of messages as an entry counts them.
+func messages(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) } //nolint:gosec // bounded in this line
 
 // soon is when a partition that is held for wait is worth another look.
 func (r *Ring) soon(wait time.Duration) int64 {

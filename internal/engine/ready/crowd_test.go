@@ -222,7 +222,7 @@ func TestDeferral(t *testing.T) {
 		{"auto-ack in a window", Deferral{Window: window}, func(l *HotList, r *Ring) {
 			l.mark(testKey, "a", 100, true)
 			c := r.Take(1, 1)
-			c.Consumed(0, false)
+			c.Consumed(0, 1)
 			c.Return()
 		}, window},
 		{"reseed of a delayed queue", Deferral{Delay: delay}, reseedOf("a"), 0},
@@ -230,7 +230,7 @@ func TestDeferral(t *testing.T) {
 		{"reseed of a held partition", Deferral{}, func(l *HotList, r *Ring) {
 			l.mark(testKey, "a", 1, true)
 			c := r.Take(1, 1)
-			c.Leased(0, "lease", time.Hour, true)
+			c.Leased(0, "lease", time.Hour, 0)
 			c.Return()
 			reseedOf("a")(l, r)
 		}, 0},
@@ -258,7 +258,7 @@ func TestDeferral(t *testing.T) {
 func reseedOf(name string) func(*HotList, *Ring) {
 	return func(_ *HotList, r *Ring) {
 		walk, _ := r.BeginWalk()
-		walk.Page([]string{name}, time.Time{}, uuid.Nil)
+		walk.Page([]string{name}, []int64{1}, time.Time{}, uuid.Nil)
 		walk.End(true, false)
 	}
 }
@@ -322,7 +322,7 @@ func TestSweepForgetsTheNamesOfPartitionsThatAreIdle(t *testing.T) {
 		for i := from; i < from+n; i++ {
 			list.mark(testKey, fmt.Sprint(i), 1, true)
 			out := list.Ring(tenant, "q", "g").Take(1, 1)
-			out.Consumed(0, true)
+			out.Consumed(0, 0)
 			out.Return()
 		}
 	}

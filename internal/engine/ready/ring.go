@@ -85,9 +85,9 @@ func (r *Ring) mark(index, count uint32, now int64) (became bool) {
 	return false
 }
 
-// reseed notes that the database has something pending in a partition. For how long it has been there is not known: whether a delay or a window
-// is over is for the next claim to say.
-func (r *Ring) reseed(index uint32) (became bool) {
+// reseed notes that the database has count messages pending in a partition (0: unknown how many). For how long they have been there is not known:
+// whether a delay or a window is over is for the next claim to say.
+func (r *Ring) reseed(index, count uint32) (became bool) {
 	sub, position := r.locate(index)
 	deferral := *r.table.deferral.Load()
 	sub.mu.Lock()
@@ -96,6 +96,9 @@ func (r *Ring) reseed(index uint32) (became bool) {
 	case e.state == timed && deferral == Deferral{}, e.state == idle:
 		if e.state == idle {
 			e.note = found
+			if deferral.Window == 0 { // else the count says when the window is full
+				e.count = count
+			}
 		}
 		sub.link(position, false)
 		r.ready.Add(1)

@@ -136,9 +136,9 @@ func (m *ringMachine) checkInAt(t *rapid.T, at int) {
 		for i := len(results) - 1; i >= 0; i-- {
 			switch v := results[i]; {
 			case v.kind == "took" && v.lease > 0:
-				c.Leased(i, fmt.Sprint(v.worker), v.lease, v.drained)
+				c.Leased(i, fmt.Sprint(v.worker), v.lease, left(v.drained))
 			case v.kind == "took":
-				c.Consumed(i, v.drained)
+				c.Consumed(i, left(v.drained))
 			case v.kind == "leased":
 				c.HeldByOther(i, v.wait)
 			case v.kind == "empty":
@@ -210,7 +210,7 @@ func (m *ringMachine) endWalk(*rapid.T) {
 	if m.walk == nil {
 		return
 	}
-	m.walk.Page(m.page, time.Time{}, uuid.Nil)
+	m.walk.Page(m.page, make([]int64, len(m.page)), time.Time{}, uuid.Nil)
 	m.walk.End(true, false)
 	m.walk = nil
 }
@@ -356,7 +356,7 @@ func TestPromoteAfterACoveredBatch(t *testing.T) {
 			ring := list.Ring(tenant, "q", "g")
 			list.mark(key, "a", 1, false)
 			out := ring.Take(1, 100)
-			out.Leased(0, "lease", time.Minute, c.drained)
+			out.Leased(0, "lease", time.Minute, left(c.drained))
 			out.Return()
 			if c.between != nil {
 				c.between(list, ring)
@@ -367,6 +367,14 @@ func TestPromoteAfterACoveredBatch(t *testing.T) {
 			}
 		})
 	}
+}
+
+// left is how many messages lie behind a batch.
+func left(drained bool) int64 {
+	if drained {
+		return 0
+	}
+	return 1
 }
 
 func ringNames(r *Ring, limit int) []string {
@@ -387,7 +395,7 @@ func TestTakeServesInTurn(t *testing.T) {
 	for range 100 {
 		c := ring.Take(1, 100)
 		served[c.Names()[0]]++
-		c.Consumed(0, false) // there is always more
+		c.Consumed(0, 1) // there is always more
 		c.Return()
 	}
 	if len(served) != 100 {
@@ -406,6 +414,50 @@ func TestTakeStopsAtTheBudget(t *testing.T) {
 	defer c.Return()
 	if len(c.Names()) != 3 {
 		t.Fatalf("took %d partitions with 40 messages each for a budget of 100", len(c.Names()))
+	}
+}
+
+// What a walk counted and what a claim left behind counts like what was pushed: a take names no more partitions than it needs.
+func TestTakeKnowsWhatWalksFoundAndClaimsLeft(t *testing.T) {
+	t.Parallel()
+	list := NewHotList(HotConfig{Shards: 1})
+	ring := list.Ring(tenant, "q", "g")
+	walk, _ := ring.BeginWalk()
+	walk.Page([]string{"a", "b", "c", "d"}, []int64{40, 70, 1 << 40, 9}, time.Time{}, uuid.Nil)
+	walk.End(true, false)
+	take := func(budget int, want ...string) CheckOut {
+		c := ring.Take(64, budget)
+		if got := c.Names(); !slices.Equal(got, want) {
+			t.Fatalf("took %v for %d messages, want %v", got, budget, want)
+		}
+		return c
+	}
+	both := take(100, "a", "b")
+	both.Leased(0, "lease", time.Minute, 0)
+	both.Leased(1, "lease", time.Minute, 10)
+	both.Return()
+	huge := take(100, "c")
+	huge.Consumed(0, 2)
+	huge.Return()
+	list.promote(queueKey{tenant, "q"}, "a", "g", "lease")
+	list.promote(queueKey{tenant, "q"}, "b", "g", "lease")
+	rest := take(20, "d", "c", "b")
+	rest.Return()
+}
+
+// The count of a queue with a window says when the window is over, so that only pushes count.
+func TestWindowsCountPushesOnly(t *testing.T) {
+	t.Parallel()
+	list := NewHotList(HotConfig{WindowBatch: 100})
+	ring := list.Ring(tenant, "q", "g")
+	ring.SetDeferral(Deferral{Window: time.Minute})
+	list.mark(queueKey{tenant, "q"}, "a", 100, false)
+	c := ring.Take(1, 100)
+	c.Leased(0, "lease", time.Minute, 99)
+	c.Return()
+	list.mark(queueKey{tenant, "q"}, "a", 1, false)
+	if ring.HasReady() {
+		t.Fatal("one message ended the window of a leased partition")
 	}
 }
 
@@ -440,7 +492,7 @@ func TestALateEndOfALeaseIsNotTheEndOfTheNext(t *testing.T) {
 		if got := out.Names(); !slices.Equal(got, []string{"a"}) {
 			t.Fatalf("taken are %v", got)
 		}
-		out.Leased(0, lease, time.Minute, true)
+		out.Leased(0, lease, time.Minute, 0)
 		out.Return()
 	}
 	m.list.mark(key, "a", 1, false)

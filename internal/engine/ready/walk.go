@@ -92,11 +92,11 @@ func (r *Ring) BeginWalk() (walk *Walk, busy <-chan struct{}) {
 	return walk, nil
 }
 
-// Page notes the pending partitions of one page; afterAt and after are where it ended.
-func (w *Walk) Page(names []string, afterAt time.Time, after uuid.UUID) {
+// Page notes the pending partitions of one page and how many messages they have; afterAt and after are where it ended.
+func (w *Walk) Page(names []string, pending []int64, afterAt time.Time, after uuid.UUID) {
 	found := 0
-	for _, name := range names {
-		if w.ring.reseed(w.ring.table.intern(name)) {
+	for i, name := range names {
+		if w.ring.reseed(w.ring.table.intern(name), messages(pending[i])) {
 			found++
 		}
 	}
