@@ -65,6 +65,7 @@ func TestSending_SlowReadersGiveWayToPopsThatWait(t *testing.T) {
 		require.Zero(t, r.inUse())
 		require.Empty(t, r.large.sending)
 		time.Sleep(time.Second)
+		synctest.Wait()
 		require.False(t, r.large.hurrying)
 	})
 }
