@@ -32,3 +32,6 @@ func (db *DB) Remembered() int {
 	defer db.partitions.mu.Unlock()
 	return len(db.partitions.recent) + len(db.partitions.before)
 }
+
+// HotListRepairsQuery is the statement of HotListRepairs.
+const HotListRepairsQuery = hotListRepairs

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"sort"
+	"strings"
 	"sync"
 	"testing"
 
@@ -465,3 +466,19 @@ func TestLeaseMonitoring(t *testing.T) {
 }
 
 func ptr[T any](v T) *T { return &v }
+
+// Whoever may seek may fill the table of repairs, which every broker reads every second.
+func TestRepairsAreFoundByTheirTime(t *testing.T) {
+	t.Parallel()
+	_, database := setup(t)
+	pool := database.Pool(t)
+	_, err := pool.Exec(t.Context(), `INSERT INTO queen.hotlist_repairs (created_at) SELECT now() - interval '30 minutes' FROM generate_series(1, 20000)`)
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), `ANALYZE queen.hotlist_repairs`)
+	require.NoError(t, err)
+	rows, err := pool.Query(t.Context(), `EXPLAIN `+pg.HotListRepairsQuery)
+	require.NoError(t, err)
+	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(plan, "\n"), "Index Cond: (created_at > ")
+}

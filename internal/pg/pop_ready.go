@@ -174,15 +174,18 @@ type HotListRepair struct {
 	Queue, Group string
 }
 
+// The time is that of the statement: the index is of no use for one that may change while it runs.
+const hotListRepairs = `SELECT r.id, r.tenant_id, COALESCE(q.name, ''), COALESCE(r.consumer_group, '')
+FROM queen.hotlist_repairs AS r LEFT JOIN queen.queues AS q ON q.id = r.queue_id
+WHERE r.created_at > statement_timestamp() - interval '10 minutes' AND (r.queue_id IS NULL OR q.id IS NOT NULL)
+ORDER BY r.id`
+
 // HotListRepairs returns the repairs of the last ten minutes.
 func (db *DB) HotListRepairs(ctx context.Context) ([]HotListRepair, error) {
 	var repairs []HotListRepair
 	err := db.run(ctx, "read hot list repairs", repeatConflicts, func(ctx context.Context, conn *pgx.Conn) error {
 		repairs = nil
-		rows, err := conn.Query(ctx, `SELECT r.id, r.tenant_id, COALESCE(q.name, ''), COALESCE(r.consumer_group, '')
-FROM queen.hotlist_repairs AS r LEFT JOIN queen.queues AS q ON q.id = r.queue_id
-WHERE r.created_at > clock_timestamp() - interval '10 minutes' AND (r.queue_id IS NULL OR q.id IS NOT NULL)
-ORDER BY r.id`)
+		rows, err := conn.Query(ctx, hotListRepairs)
 		if err != nil {
 			return err
 		}

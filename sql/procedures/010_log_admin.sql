@@ -16,6 +16,12 @@ CREATE TABLE IF NOT EXISTS queen.hotlist_repairs (
     consumer_group TEXT,
     created_at     TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
 );
+-- Brokers read it every second, and whoever may seek may fill it.
+DO $$ BEGIN
+    IF to_regclass('queen.hotlist_repairs_created_idx') IS NULL THEN
+        CREATE INDEX hotlist_repairs_created_idx ON queen.hotlist_repairs (created_at);
+    END IF;
+END $$;
 
 -- parse_time_v1: a timestamp that a client sent. NULL and '' are NULL; a value without a zone is UTC. Anything else that is no
 -- finite date or timestamp raises 22007; words that the type itself would accept (now, tomorrow, infinity) are none.

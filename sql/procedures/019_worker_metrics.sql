@@ -366,6 +366,7 @@ DECLARE
     v_system    INT;
     v_traces    INT;
     v_repairs   INT;
+    v_stale     TIMESTAMPTZ := clock_timestamp() - INTERVAL '1 hour';
 BEGIN
     DELETE FROM queen.worker_metrics w
      WHERE w.ctid = ANY (ARRAY(SELECT x.ctid FROM queen.worker_metrics x WHERE x.bucket_time < v_before LIMIT v_rows));
@@ -386,7 +387,7 @@ BEGIN
      WHERE t.id = ANY (ARRAY(SELECT x.id FROM queen.message_traces x WHERE x.created_at < v_before LIMIT v_rows));
     GET DIAGNOSTICS v_traces = ROW_COUNT;
     DELETE FROM queen.hotlist_repairs r
-     WHERE r.id = ANY (ARRAY(SELECT x.id FROM queen.hotlist_repairs x WHERE x.created_at < clock_timestamp() - interval '1 hour' LIMIT v_rows));
+     WHERE r.id = ANY (ARRAY(SELECT x.id FROM queen.hotlist_repairs x WHERE x.created_at < v_stale LIMIT v_rows));
     GET DIAGNOSTICS v_repairs = ROW_COUNT;
     RETURN jsonb_build_object(
         'deletedMetrics', v_metrics, 'deletedLagMetrics', v_lag, 'deletedParkedReplica', v_parked,
