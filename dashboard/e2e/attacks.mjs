@@ -38,14 +38,15 @@ export async function attacks(browser) {
     await check(`${at}: hostile text stays text, on a desk and on a phone`, async () => {
       await console_.go(address);
       await holds(!withoutTexts.includes(at));
+      equal(await violations(page), [], 'violations, light');
       await page.setViewportSize({ width: 390, height: 844 });
+      await page.emulateMedia({ colorScheme: 'dark' });
       const width = await page.evaluate(() => document.documentElement.scrollWidth);
+      const dark = await violations(page);
+      await page.emulateMedia({ colorScheme: 'light' });
       await page.setViewportSize({ width: 1440, height: 900 });
       truth(width <= 390, `the page is ${width} pixels wide`);
-      for (const colorScheme of ['dark', 'light']) {
-        await page.emulateMedia({ colorScheme });
-        equal(await violations(page), [], `violations, ${colorScheme}`);
-      }
+      equal(dark, [], 'violations, dark on a phone');
     });
     await check(`${at}: hostile text in the address stays text`, async () => {
       const url = new URL(address, 'http://x');
