@@ -33,7 +33,7 @@ type MeshPeer struct {
 func (s *Server) brokers(w http.ResponseWriter, r *http.Request) error {
 	q := lenient(r)
 	filter := pg.BrokerFilter{Contains: q.text("contains"), Cursor: q.text("cursor")}
-	filter.Limit, _ = q.page(100)
+	filter.Limit, _ = q.page(maxPageLimit) // who asks for no page wants all of them
 	if q.text("alive") != "" {
 		filter.Alive = new(q.boolean("alive", true))
 	}
