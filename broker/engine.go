@@ -78,8 +78,16 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		cache = dedup.New(dedup.Config{MaxBytes: b.cfg.Push.DedupMB << 20, Logger: b.log}, db)
 		verifier = cache
 	}
+	var popper *pop.Server
+	var handover func([]pg.Segment) ([]pg.Handover, func(context.Context, []pg.PushVerdict))
+	if b.cfg.Pop.Handover {
+		handover = func(segments []pg.Segment) ([]pg.Handover, func(context.Context, []pg.PushVerdict)) {
+			return popper.Handover(segments)
+		}
+	}
 	pusher := push.New(push.Config{
-		Shards: b.cfg.Push.Shards, MaxInFlight: b.cfg.Push.MaxInflight, BundleMax: b.cfg.Push.BundleMax, Hold: b.cfg.Push.Hold,
+		Handover: handover,
+		Shards:   b.cfg.Push.Shards, MaxInFlight: b.cfg.Push.MaxInflight, BundleMax: b.cfg.Push.BundleMax, Hold: b.cfg.Push.Hold,
 		Packer: packer, Logger: b.log, Verifier: verifier, Sealer: sealer,
 	}, db, slots, func(tenant uuid.UUID, queue, partition string, _ uuid.UUID, n int) {
 		gates.Stored(tenant, queue, partition, n)
@@ -90,7 +98,7 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 	acking := b.ackConfig()
 	acking.Sealer, acking.Demanded = sealer, pusher.Encrypts
 	acker := ack.New(acking, db, gates, slots)
-	popper := pop.New(pop.Config{
+	popper = pop.New(pop.Config{
 		DefaultMode: b.cfg.Pop.DefaultSubscriptionMode,
 		Backoff: pop.Backoff{
 			Initial: b.cfg.Pop.WaitInitialInterval, Threshold: b.cfg.Pop.WaitBackoffThreshold,

@@ -125,6 +125,7 @@ type Pop struct {
 	WaitBackoffThreshold    int           `env:"POP_WAIT_BACKOFF_THRESHOLD" default:"3" min:"1" max:"1000000" unit:"looks" doc:"Empty looks of a waiting pop before its pause starts to grow."`
 	WaitBackoffMultiplier   float64       `env:"POP_WAIT_BACKOFF_MULTIPLIER" default:"2.0" min:"1" max:"100" doc:"Factor by which the pause grows after each further empty look."`
 	Fusion                  bool          `env:"QUEEN_POP_FUSION" default:"true" doc:"Let concurrent pops of one group claim with one statement and one commit. Needs the hot list."`
+	Handover                bool          `env:"QUEEN_POP_HANDOVER" default:"true" doc:"Lease messages to pops that wait for them in the commit that stores them, where nothing else of the partition is waiting; such a pop needs no claim. Needs the hot list."`
 	FusionMaxJobs           int           `env:"QUEEN_POP_FUSION_MAX_JOBS" default:"64" min:"2" max:"1024" unit:"pops" doc:"Most pops of one such claim."`
 	FusionConcurrency       int           `env:"QUEEN_POP_FUSION_CONCURRENCY" default:"2" min:"1" max:"64" unit:"claims" doc:"Such claims of one group under way at once. All but the first need pops that will take 32 partitions."`
 	WaitMaxInterval         time.Duration `env:"POP_WAIT_MAX_INTERVAL_MS" default:"1000" min:"1" max:"60000" unit:"ms" doc:"Longest pause of a waiting pop between two looks."`

@@ -31,7 +31,7 @@ func (db *DB) PushMulti(ctx context.Context, segments []Segment, o PushOptions) 
 	}
 	if !o.SkipCapacity && arrays.traces == nil {
 		if ids := db.partitions.of(segments); ids != nil {
-			verdicts, err := db.pushRemembered(ctx, segments, ids)
+			verdicts, err := db.pushRemembered(ctx, segments, ids, o.Handovers)
 			if err != nil || verdicts != nil {
 				return verdicts, err
 			}
@@ -144,8 +144,9 @@ type pushAnswer struct {
 	details  [][]byte
 }
 
-func (a *pushAnswer) read(row pgx.Row) error {
-	return row.Scan(&a.order, &a.partitions, &a.bases, &a.created, &a.windows, &a.statuses, &a.details)
+// read takes the row in, and what a procedure returns behind it.
+func (a *pushAnswer) read(row pgx.Row, more ...any) error {
+	return row.Scan(append([]any{&a.order, &a.partitions, &a.bases, &a.created, &a.windows, &a.statuses, &a.details}, more...)...)
 }
 
 // A pushDetailJSON is what a verdict says besides.

@@ -3,6 +3,7 @@ package pg
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,10 @@ import (
 
 const pushKnown = `SELECT o_ord, o_pids, o_base, o_created, o_windows, o_status, o_detail
 	FROM queen.log_push_known_v1($1::text[], $2::text[], $3::int[], $4::bytea[], $5::int8[], $6::bytea[], $7::uuid[], $8::boolean[], $9::uuid[], $10::timestamptz[])`
+
+const pushHandover = `SELECT o_ord, o_pids, o_base, o_created, o_windows, o_status, o_detail, o_leased
+	FROM queen.log_push_handover_v1($1::text[], $2::text[], $3::int[], $4::bytea[], $5::int8[], $6::bytea[], $7::uuid[], $8::boolean[], $9::uuid[], $10::timestamptz[],
+		$11::int[], $12::int[], $13::text[], $14::text[], $15::int[])`
 
 // rememberedPartitions is half of the most partitions whose ids a pool remembers. An entry takes some 130 bytes.
 const rememberedPartitions = 16_384
@@ -85,7 +90,7 @@ func (p *partitionIDs) forget(segments []Segment) {
 
 // pushRemembered stores segments whose partitions are ids, in one transaction, as PushMulti does. Without verdicts and error it wrote
 // nothing: something is not as it was when the ids were heard of, and the names are to decide.
-func (db *DB) pushRemembered(ctx context.Context, segments []Segment, ids []uuid.UUID) ([]PushVerdict, error) {
+func (db *DB) pushRemembered(ctx context.Context, segments []Segment, ids []uuid.UUID, handovers []Handover) ([]PushVerdict, error) {
 	order := make([]int, len(ids))
 	for i := range order {
 		order[i] = i
@@ -102,12 +107,25 @@ func (db *DB) pushRemembered(ctx context.Context, segments []Segment, ids []uuid
 	if err != nil {
 		return nil, err
 	}
-	args := append(arrays.columns(), known, arrays.since)
+	query, args := pushKnown, append(arrays.columns(), known, arrays.since)
+	if len(handovers) > 0 {
+		query, args = pushHandover, append(args, handoverColumns(handovers, order)...)
+	}
 	var verdicts []PushVerdict
 	err = db.run(ctx, "push segments", repeatLocks, func(ctx context.Context, conn *pgx.Conn) error {
 		verdicts = nil
 		var answer pushAnswer
-		if err := answer.read(conn.QueryRow(ctx, pushKnown, args...)); err != nil || answer.bases == nil {
+		var leased []int32
+		var err error
+		if row := conn.QueryRow(ctx, query, args...); len(handovers) > 0 {
+			err = answer.read(row, &leased)
+		} else {
+			err = answer.read(row)
+		}
+		if err != nil || answer.bases == nil {
+			return err
+		}
+		if err := setLeased(handovers, leased); err != nil {
 			return err
 		}
 		if answer.order == nil {
@@ -124,6 +142,37 @@ func (db *DB) pushRemembered(ctx context.Context, segments []Segment, ids []uuid
 		inOrder[i] = verdicts[k]
 	}
 	return inOrder, nil
+}
+
+// handoverColumns are the arguments of log_push_handover_v1 behind those of log_push_known_v1; order says which segment stands where.
+func handoverColumns(handovers []Handover, order []int) []any {
+	place := make([]int32, len(order))
+	for k, i := range order {
+		place[i] = int32(k + 1) //nolint:gosec // the length of an argument
+	}
+	n := len(handovers)
+	segments, takes, leases := make([]int32, n), make([]int32, n), make([]int32, n)
+	groups, workers := make([]string, n), make([]string, n)
+	for i := range handovers {
+		h := &handovers[i]
+		segments[i], takes[i], leases[i] = place[h.Segment], clampInt32(h.Take), clampInt32(h.LeaseSeconds)
+		groups[i], workers[i] = h.Group, h.Worker
+	}
+	return []any{segments, takes, groups, workers, leases}
+}
+
+// setLeased notes which leases were made.
+func setLeased(handovers []Handover, leased []int32) error {
+	for i := range handovers {
+		handovers[i].Leased = false // of a try that was rolled back
+	}
+	for _, position := range leased {
+		if position < 1 || int(position) > len(handovers) {
+			return fmt.Errorf("%w: lease %d of %d", ErrMalformedAnswer, position, len(handovers))
+		}
+		handovers[position-1].Leased = true
+	}
+	return nil
 }
 
 // inInputOrder completes the short answer of log_push_known_v1.

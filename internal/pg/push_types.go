@@ -41,6 +41,21 @@ type FrameTrace struct {
 type PushOptions struct {
 	// SkipCapacity stores messages even when a bounded queue is full: their acceptance was promised earlier.
 	SkipCapacity bool
+	// Handovers are leases for pops that wait for the segments, to be made by the commit that stores them. Usually nil.
+	Handovers []Handover
+}
+
+// A Handover asks for a lease on the first messages of a segment that is about to be stored. It is made only where a group has nothing else
+// before it and nobody holds the partition; a segment stored any other way than the quickest is not leased.
+type Handover struct {
+	// Segment is the index of the segment, named once for each group, and Take how many of its messages are leased.
+	Segment, Take int
+	Group         string
+	// Worker is the lease id, LeaseSeconds how long it lasts.
+	Worker       string
+	LeaseSeconds int
+	// Leased is set by PushMulti: the lease was committed together with the segment.
+	Leased bool
 }
 
 // PushStatus is the verdict on one segment.

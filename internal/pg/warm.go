@@ -27,18 +27,23 @@ func warm(ctx context.Context, conn *pgx.Conn) {
 	// A name of its own: two sessions that warm up never wait for each other's rows.
 	queue := "__warm_" + id.String()
 	var partition uuid.UUID
-	for n := range int64(3) { // the first creates queue and partition, the second finds them, the third knows them
-		id[0] = byte(n) //nolint:gosec // 0 to 2
+	for n := range int64(4) { // the first creates queue and partition, the second finds them, the others know them
+		id[0] = byte(n) //nolint:gosec // 0 to 3
 		arrays, err := pushArguments([]Segment{{Queue: queue, Tenant: warmTenant, Partition: "p", Count: 1, Hashes: id[:], Verified: n - 1, Blob: id[:1:1]}})
 		if err != nil {
 			return
 		}
 		query, args := pushCore, append(arrays.columns(), false, nil, nil, nil)
-		if n == 2 {
+		if n >= 2 {
 			query, args = pushKnown, append(arrays.columns(), []pgtype.UUID{uuidArgument(partition)}, arrays.since)
 		}
+		var more []any
+		if n == 3 {
+			query, args = pushHandover, append(args, handoverColumns([]Handover{{Take: 1, LeaseSeconds: 1}}, []int{0})...)
+			more = []any{new([]int32)}
+		}
 		var answer pushAnswer
-		if answer.read(tx.QueryRow(ctx, query, args...)) != nil || n < 2 && len(answer.partitions) != 1 {
+		if answer.read(tx.QueryRow(ctx, query, args...), more...) != nil || n < 2 && len(answer.partitions) != 1 {
 			return
 		}
 		if n < 2 {

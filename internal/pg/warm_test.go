@@ -24,7 +24,7 @@ func TestWarmSessionsHaveMetTheDataPathAndLeaveNothing(t *testing.T) {
 	// Procedures that a session has compiled keep their plans: it shows in what it has prepared.
 	var prepared int
 	require.NoError(t, db.Prepared(t.Context(), &prepared))
-	require.Equal(t, 4, prepared, "two pushes, claim and acknowledgment")
+	require.Equal(t, 5, prepared, "three pushes, claim and acknowledgment")
 	for _, table := range []string{"queues", "log_partitions", "log_segments", "log_txns", "log_consumers", "consumer_groups_metadata"} {
 		var rows int
 		require.NoError(t, database.Pool(t).QueryRow(t.Context(), `SELECT count(*) FROM queen.`+table).Scan(&rows))
@@ -45,7 +45,7 @@ func TestWarmingADatabaseWithoutSchemaIsHarmless(t *testing.T) {
 	require.NoError(t, db.ApplySchema(t.Context()))
 	var prepared int
 	require.NoError(t, db.Prepared(t.Context(), &prepared))
-	require.Equal(t, 4, prepared, "sessions from before the schema are replaced")
+	require.Equal(t, 5, prepared, "sessions from before the schema are replaced")
 }
 
 // BenchmarkFirstCall measures the first push and the first claim of a session, cold and warmed, and the fourth: milliseconds of

@@ -28,6 +28,8 @@ type look struct {
 	// room is what the pop may take of the memory for answers, and waits that it can wait for some until its long poll is over.
 	room  hold
 	waits bool
+	// enlistable says that nothing the queue or the pop asks for keeps it from being handed messages over.
+	enlistable bool
 }
 
 // attempt looks until nothing stands in the way: messages that are filed instead of being delivered are passed over. Nil means that there

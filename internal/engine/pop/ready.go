@@ -32,6 +32,8 @@ func (s *Server) serveReady(ctx context.Context, req *Request, l *look, deadline
 	}
 	place := ready.NewParked()
 	place.Takes = min(wanted(l), l.Budget)
+	handed := &offer{look: l}
+	place.Owner = handed
 	defer func() { // a wake that this pop does not use goes to the next
 		place.Leave()
 		place.Settle()
@@ -53,15 +55,23 @@ func (s *Server) serveReady(ctx context.Context, req *Request, l *look, deadline
 			return s.serveSearching(ctx, req, l, deadline)
 		}
 		l.room.release()
+		place.Enlistable = l.enlistable
 		ring.Park(place)
-		switch s.park(ctx, place.Woken, min(jitter(relook), left)) {
+		why := s.park(ctx, place.Woken, min(jitter(relook), left))
+		if !place.Serve(answerGrace) {
+			return nil, ctx.Err() // too late; whoever enlisted it gives back what comes
+		}
+		place.Leave()
+		if result, err := s.accept(ctx, handed); result != nil || err != nil {
+			return result, err
+		}
+		switch why {
 		case callerLeft:
 			return nil, ctx.Err()
 		case stopping:
 			return nil, nil
 		case woken, elapsed:
 		}
-		place.Leave()
 		if s.closed() {
 			return nil, nil
 		}
@@ -97,6 +107,7 @@ func (s *Server) lookReady(ctx context.Context, l *look, deadline time.Time) (*R
 		Delay: time.Duration(settings.DelayedProcessing) * time.Second, Window: time.Duration(settings.WindowBuffer) * time.Second,
 	}
 	ring.SetDeferral(deferral)
+	l.enlistable = !l.AutoAck && deferral == (ready.Deferral{}) && settings.MinPopWait == 0
 	l.SkipWindow = deferral.Window > 0 // the ring holds messages back for the window from when it hears of them
 	walked := false
 	if ring.IsCold() {

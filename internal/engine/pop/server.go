@@ -101,7 +101,7 @@ type counters struct {
 	parked                                                atomic.Int64
 	requests, messages, empty, targeted, wildcard, broken atomic.Int64
 	sealed, shortened, filed                              atomic.Int64
-	fills, fillMicros, fused                              atomic.Int64
+	fills, fillMicros, fused, handed                      atomic.Int64
 	trips                                                 pg.RoundTrips
 }
 
@@ -115,6 +115,8 @@ type Stats struct {
 	Targeted, Wildcard int64
 	// Fused counts pops that a targeted claim was made for together with others or alone; Targeted counts the claims.
 	Fused int64
+	// Handed counts pops that got their messages from the commit that stored them, without a claim.
+	Handed int64
 	// Undecodable counts stored segments that could not be read, once per attempt.
 	Undecodable int64
 	// Undecryptable counts messages that no key opens, once per attempt.
@@ -185,6 +187,7 @@ func (s *Server) Stats() Stats {
 		Wildcard:    s.counts.wildcard.Load(),
 		Undecodable: s.counts.broken.Load(),
 		Fused:       s.counts.fused.Load(),
+		Handed:      s.counts.handed.Load(),
 		Fills:       s.counts.fills.Load(),
 		FillTime:    time.Duration(s.counts.fillMicros.Load()) * time.Microsecond,
 

@@ -23,6 +23,8 @@ type flush struct {
 	sealed    int // segments that were encrypted
 	// replay marks what was accepted earlier: room was promised, and no other flush of the partition has told the verifier about it.
 	replay bool
+	// handOver concludes the handover that is under way; nil when none is.
+	handOver func(context.Context, []pg.PushVerdict)
 }
 
 // run decides every item of the flush and hands it back to the shard, whatever happens in between.
@@ -63,6 +65,7 @@ func (f *flush) finish(ctx context.Context) {
 		f.pusher.cfg.Logger.ErrorContext(ctx, "panic in a push flush", slog.Any("panic", cause), slog.String("stack", string(debug.Stack())))
 		err = fmt.Errorf("%w: panic", ErrInternal)
 	}
+	f.concludeHandover(ctx, nil)
 	for _, w := range f.segments {
 		w.settle(err)
 	}
@@ -150,9 +153,16 @@ func (f *flush) commit(ctx context.Context, live []*work) ([]pg.Segment, []pg.Pu
 			f.pusher.cfg.Verifier.Verify(&segments[i])
 		}
 	}
+	options := pg.PushOptions{SkipCapacity: f.replay}
+	if f.pusher.cfg.Handover != nil && !f.replay && !live[0].group.key.bounded {
+		options.Handovers, f.handOver = f.pusher.cfg.Handover(segments)
+	}
 	start := time.Now()
-	verdicts, err := f.pusher.db.PushMulti(ctx, segments, pg.PushOptions{SkipCapacity: f.replay})
+	verdicts, err := f.pusher.db.PushMulti(ctx, segments, options)
 	f.pusher.counters.flushed(time.Since(start), err)
+	if err != nil || len(verdicts) != len(live) {
+		f.concludeHandover(ctx, nil)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("push bundle: %w", err)
 	}
@@ -164,7 +174,7 @@ func (f *flush) commit(ctx context.Context, live []*work) ([]pg.Segment, []pg.Pu
 
 // apply gives the items of live their verdicts and returns what goes into the next round.
 func (f *flush) apply(ctx context.Context, live []*work, segments []pg.Segment, verdicts []pg.PushVerdict) []*work {
-	f.settleQueued(live, segments, verdicts)
+	f.settleQueued(ctx, live, segments, verdicts)
 	var next []*work
 	for i, w := range live {
 		v := &verdicts[i]
@@ -200,7 +210,7 @@ func (f *flush) apply(ctx context.Context, live []*work, segments []pg.Segment, 
 
 // settleQueued settles what was committed, before anything else can go wrong, and then tells the verifier and the pop
 // side: both before the requests are answered.
-func (f *flush) settleQueued(live []*work, segments []pg.Segment, verdicts []pg.PushVerdict) {
+func (f *flush) settleQueued(ctx context.Context, live []*work, segments []pg.Segment, verdicts []pg.PushVerdict) {
 	stored, frames := 0, 0
 	for i, w := range live {
 		if verdicts[i].Status == pg.PushQueued {
@@ -209,6 +219,7 @@ func (f *flush) settleQueued(live []*work, segments []pg.Segment, verdicts []pg.
 			frames += len(w.refs)
 		}
 	}
+	defer f.concludeHandover(ctx, verdicts)
 	if stored == 0 {
 		return
 	}
@@ -223,6 +234,14 @@ func (f *flush) settleQueued(live []*work, segments []pg.Segment, verdicts []pg.
 			f.pusher.cfg.Verifier.Stored(&segments[i], &verdicts[i])
 		}
 		f.pusher.onStored(w.tenant, w.queue, w.partition, verdicts[i].PartitionID, len(w.refs))
+	}
+}
+
+// concludeHandover ends the handover of the newest commit, if there is one: after its segments were announced.
+func (f *flush) concludeHandover(ctx context.Context, verdicts []pg.PushVerdict) {
+	if conclude := f.handOver; conclude != nil {
+		f.handOver = nil
+		conclude(ctx, verdicts)
 	}
 }
 

@@ -133,6 +133,9 @@ type Config struct {
 	Verifier Verifier
 	// Sealer encrypts the payloads of queues that demand it. Nil cannot: their messages are refused.
 	Sealer Sealer
+	// Handover finds pops that wait for the messages of segments about to be stored, and what the commit is to lease to them. conclude is
+	// called exactly once after onStored, or with nil verdicts when the commit failed; nil when nobody waits. Default finds none.
+	Handover func(segments []pg.Segment) (leases []pg.Handover, conclude func(context.Context, []pg.PushVerdict))
 	// Logger takes the few lines a flush may write; default discards.
 	Logger *slog.Logger
 }

@@ -28,6 +28,9 @@ type Parked struct {
 	Woken chan struct{}
 	// Takes is how many partitions the long poll takes at most; 0 acts as 1. It is set before the first use.
 	Takes int
+	// Enlistable says that the long poll may be enlisted, see [Ring.Enlist], and Owner is for whoever does. They are set before it parks.
+	Enlistable bool
+	Owner      any
 
 	crowd      *crowd
 	prev, next *Parked
@@ -41,6 +44,8 @@ const (
 	outside place = iota
 	inQueue
 	onTheWay
+	enlisted
+	deserted
 )
 
 // NewParked returns a place that is not taken.
