@@ -16,7 +16,7 @@ func (db *DB) ApplyFiles(ctx context.Context, files []queensql.File, version int
 // Prepared counts the statements of the data path that the session in use has prepared.
 func (db *DB) Prepared(ctx context.Context, count *int) error {
 	return db.run(ctx, "count prepared statements", neverRepeat, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, `SELECT count(*) FROM pg_prepared_statements WHERE statement ~ 'queen.log_(push_core|push_known|pop_ready|ack_batches)_v1'
+		return conn.QueryRow(ctx, `SELECT count(*) FROM pg_prepared_statements WHERE statement ~ 'queen.log_(push_core|push_known|push_handover|pop_ready|ack_batches)_v1'
 			AND statement !~ 'pg_prepared_statements'`).Scan(count)
 	})
 }
