@@ -161,7 +161,7 @@ func (h *handover) conclude(ctx context.Context, verdicts []pg.PushVerdict) {
 		}
 		segment, verdict, o := &h.segments[lease.Segment], &verdicts[lease.Segment], owner.offer
 		owner.side.out.Stored(owner.entry)
-		owner.side.out.Leased(owner.entry, lease.Worker, time.Duration(lease.LeaseSeconds)*time.Second, lease.Take == segment.Count)
+		owner.side.out.Leased(owner.entry, lease.Worker, time.Duration(lease.LeaseSeconds)*time.Second, int64(segment.Count-lease.Take))
 		o.claim.Partitions = append(o.claim.Partitions, pg.ClaimedPartition{
 			// The names of the segment may be parts of a request that is gone before the answer of the pop.
 			Queue: o.look.Queue, Partition: owner.side.out.Names()[owner.entry], PartitionID: verdict.PartitionID,
