@@ -115,7 +115,7 @@ func (s *Spool) retryCarried(ctx context.Context, store Store) (stored int, err 
 	if err := s.endCarried(); err != nil {
 		return 0, err
 	}
-	if len(c.records) == 0 || time.Now().Before(c.retryAt) {
+	if len(c.records) == 0 || time.Now().Before(c.retryAt) || ctx.Err() != nil { // whoever stops does not wait for them
 		return 0, nil
 	}
 	n, size := 0, 0
@@ -133,7 +133,7 @@ func (s *Spool) retryCarried(ctx context.Context, store Store) (stored int, err 
 	began := time.Now()
 	whole := s.progress
 	s.progress = chunk
-	for len(s.progress.left) > 0 && err == nil {
+	for len(s.progress.left) > 0 && err == nil && ctx.Err() == nil {
 		var some int
 		some, err = s.storeChunk(ctx, store)
 		stored += some

@@ -98,6 +98,13 @@ func TestPartitionThatCannotBeStoredHoldsUpNobody(t *testing.T) {
 				require.Equal(t, 2, store.attempts)
 				require.True(t, f.carry.retryAt.After(time.Now()), "not at once again")
 				f.carry.retryAt = time.Now()
+				ended, end := context.WithCancel(t.Context())
+				end()
+				_, err = f.Drain(ended, store)
+				require.ErrorIs(t, err, context.Canceled)
+				_, err = f.retryCarried(ended, store)
+				require.NoError(t, err)
+				require.Equal(t, 2, store.attempts, "whoever stops does not wait for it")
 			}
 			store.partition = ""
 			_, err = f.Drain(t.Context(), store)
