@@ -280,8 +280,10 @@ func checkIn(out *ready.CheckOut, claimed pg.Claim, claimer func(candidate int) 
 			out.Deferred(i, state.Wait)
 		case pg.CandidateEmpty:
 			out.Empty(i)
-		case pg.CandidateLeased, pg.CandidateRaced:
+		case pg.CandidateLeased:
 			out.HeldByOther(i, state.Wait)
+		case pg.CandidateRaced:
+			out.Raced(i, state.Wait)
 		}
 	}
 	for i := len(reached) - 1; i >= 0; i-- { // from the back: each goes in front of those that wait

@@ -100,12 +100,11 @@ func (c *CheckOut) checkIn(i int, became outcome, next func(sub *subring, positi
 		return
 	}
 	next(sub, position, e, e.epoch != h.epoch)
-	isListed := e.state == listed
-	sub.mu.Unlock()
-	c.ring.flying.Add(-1)
-	if isListed {
+	if e.state == listed {
 		c.ring.ready.Add(1)
 	}
+	sub.mu.Unlock()
+	c.ring.flying.Add(-1)
 }
 
 // Leased reports that this pop leased messages of the i-th partition for the given time, under the lease named. left is how many messages there
@@ -146,9 +145,31 @@ func (c *CheckOut) Consumed(i int, left int64) {
 	})
 }
 
-// HeldByOther reports that somebody else holds the i-th partition, for about wait.
+// HeldByOther reports that somebody else holds the i-th partition, for about wait. When a lease of it ended meanwhile it was probably that one, and
+// the partition is the next to be looked at.
 func (c *CheckOut) HeldByOther(i int, wait time.Duration) {
-	c.checkIn(i, outcomeHeld, func(sub *subring, position uint32, _ *entry, _ bool) { sub.time(position, c.ring.soon(wait)) })
+	c.checkIn(i, outcomeHeld, func(sub *subring, position uint32, e *entry, _ bool) {
+		if e.note == ended {
+			e.note = nothing
+			sub.link(position, true)
+			return
+		}
+		sub.time(position, c.ring.soon(wait))
+	})
+}
+
+// Raced reports that the i-th partition has messages and no lease, and that the claim did not get them: somebody else was at it, or they came while
+// the claim ran, which is told by a mark. After a mark or the end of a lease, even a later one, it is looked at again at once, else after wait.
+func (c *CheckOut) Raced(i int, wait time.Duration) {
+	c.checkIn(i, outcomeRaced, func(sub *subring, position uint32, e *entry, moved bool) {
+		if moved {
+			e.note = nothing
+			sub.link(position, false)
+			return
+		}
+		e.note = raced
+		sub.time(position, c.ring.soon(wait))
+	})
 }
 
 // Deferred reports that the messages of the i-th partition become visible after wait.

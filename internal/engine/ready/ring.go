@@ -77,7 +77,8 @@ func (r *Ring) mark(index, count uint32, now int64) (became bool) {
 		sub.time(position, now+int64(deferral.Delay))
 	case e.state == idle && deferral.Window > 0 && !full:
 		sub.time(position, now+int64(deferral.Window))
-	case e.state == idle, e.state == timed && deferral.Delay == 0 && deferral.Window > 0 && full:
+	case e.state == idle, e.state == timed && e.note == raced, e.state == timed && deferral.Delay == 0 && deferral.Window > 0 && full:
+		e.note = nothing
 		sub.link(position, false)
 		r.ready.Add(1)
 		return true
@@ -127,6 +128,7 @@ func (r *Ring) promote(index uint32, covered string) (became bool) {
 		return true
 	case inFlight:
 		e.epoch++
+		e.note = ended
 	case idle, listed:
 	}
 	return false
@@ -154,25 +156,21 @@ func (r *Ring) turn(now int64) bool {
 			continue
 		}
 		sub.mu.Lock()
-		moved += sub.turn(now)
+		moved += sub.turn(now, &r.ready)
 		sub.mu.Unlock()
 	}
-	r.ready.Add(int64(moved))
 	return moved > 0
 }
 
 // HasReady tells whether a take would find something. It changes nothing.
 func (r *Ring) HasReady() bool {
-	if r.ready.Load() > 0 {
-		return true
-	}
 	now := r.list.now()
 	for i := range r.subs {
 		if r.subs[i].due.Load() <= now {
 			return true
 		}
 	}
-	return false
+	return r.ready.Load() > 0 // in this order: what was due and is no more was counted before
 }
 
 // believed is about how many partitions something is believed about: they are listed, taken, or looked at again later.

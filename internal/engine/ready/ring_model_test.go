@@ -109,7 +109,7 @@ func (m *ringMachine) take(t *rapid.T) {
 		case cap == 0:
 			results = append(results, claimVerdict{kind: "missed"})
 		case rapid.IntRange(0, 9).Draw(t, "raced") == 0:
-			results = append(results, claimVerdict{kind: "leased", wait: 250 * time.Millisecond})
+			results = append(results, claimVerdict{kind: rapid.SampledFrom([]string{"raced", "leased"}).Draw(t, "lost"), wait: 250 * time.Millisecond})
 		default:
 			v := m.claim(m.lanes[name], budget, lease)
 			if v.kind == "took" {
@@ -139,6 +139,8 @@ func (m *ringMachine) checkInAt(t *rapid.T, at int) {
 				c.Leased(i, fmt.Sprint(v.worker), v.lease, left(v.drained))
 			case v.kind == "took":
 				c.Consumed(i, left(v.drained))
+			case v.kind == "raced":
+				c.Raced(i, v.wait)
 			case v.kind == "leased":
 				c.HeldByOther(i, v.wait)
 			case v.kind == "empty":
@@ -479,6 +481,63 @@ func TestCheckInKeepsTheOrder(t *testing.T) {
 	}
 	if got := ringNames(ring, 9); !slices.Equal(got, []string{"d", "e", "b", "c"}) {
 		t.Fatalf("took %v after b and c were given back", got)
+	}
+}
+
+// A claim may find a partition leased whose lease is over by the time that it says so: nobody else will tell of that end again.
+func TestALeaseThatEndsDuringALookIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	m := newRingMachine()
+	key := queueKey{tenant, "q"}
+	m.list.mark(key, "a", 1, false)
+	looked := m.ring.Take(1, 100)
+	m.list.promote(key, "a", "g", "")
+	for i := range looked.Names() {
+		looked.HeldByOther(i, time.Minute)
+	}
+	looked.Return()
+	again := m.ring.Take(9, 100)
+	if got := again.Names(); !slices.Equal(got, []string{"a"}) {
+		t.Fatalf("ready are %v", got)
+	}
+	for i := range again.Names() {
+		again.HeldByOther(i, time.Minute)
+	}
+	again.Return()
+	if got := ringNames(m.ring, 9); len(got) > 0 {
+		t.Fatalf("somebody holds it still, ready are %v", got)
+	}
+}
+
+// Messages that come while a claim runs look like lost ones to its last look. Their mark, before or after the report, brings them at once.
+func TestMessagesThatComeDuringALookAreNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	for _, late := range []bool{false, true} {
+		m := newRingMachine()
+		key := queueKey{tenant, "q"}
+		m.list.mark(key, "a", 1, false)
+		looked := m.ring.Take(1, 100)
+		if !late {
+			m.list.mark(key, "a", 1, false)
+		}
+		for i := range looked.Names() {
+			looked.Raced(i, time.Minute)
+		}
+		looked.Return()
+		if late {
+			m.list.mark(key, "a", 1, false)
+		}
+		again := m.ring.Take(9, 100)
+		if got := again.Names(); !slices.Equal(got, []string{"a"}) {
+			t.Fatalf("late %v: ready are %v", late, got)
+		}
+		for i := range again.Names() {
+			again.Raced(i, time.Minute)
+		}
+		again.Return()
+		if got := ringNames(m.ring, 9); len(got) > 0 {
+			t.Fatalf("nothing is new, ready are %v", got)
+		}
 	}
 }
 

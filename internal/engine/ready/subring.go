@@ -24,6 +24,8 @@ const (
 	nothing note = iota
 	drained      // timed: the newest claim delivered everything there was
 	found        // listed: the database named it and no mark did; how old its messages are is not known
+	ended        // inFlight: a lease of it ended meanwhile
+	raced        // timed: a claim found it free and with messages, and did not get them
 )
 
 // An entry is one partition in one ring, 24 bytes.
@@ -116,8 +118,9 @@ func (s *subring) time(position uint32, due int64) {
 	s.due.Store(s.wheel[0].due)
 }
 
-// turn lists the entries that are due and returns how many they were. The caller holds the mutex.
-func (s *subring) turn(now int64) (moved int) {
+// turn lists the entries that are due, counts them in ready before anybody can see that they are due no more, and returns how many they were. The
+// caller holds the mutex.
+func (s *subring) turn(now int64, ready *atomic.Int64) (moved int) {
 	for len(s.wheel) > 0 {
 		first := s.wheel[0]
 		e := &s.entries[first.position]
@@ -131,6 +134,7 @@ func (s *subring) turn(now int64) (moved int) {
 			moved++
 		}
 	}
+	ready.Add(int64(moved))
 	if len(s.wheel) == 0 {
 		s.wheel = nil
 		s.due.Store(never)

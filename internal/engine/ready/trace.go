@@ -13,6 +13,7 @@ const (
 	outcomeLeased
 	outcomeConsumed
 	outcomeHeld
+	outcomeRaced
 	outcomeDeferred
 	outcomeEmpty
 	outcomeNotReached
