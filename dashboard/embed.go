@@ -27,7 +27,7 @@ var dist embed.FS
 // relative links to files work behind a proxy that adds a prefix. Names of queues and the like stand in the query: a browser cannot send
 // a segment that is only dots.
 var Pages = []string{
-	"/", "/queues", "/queue", "/messages", "/dead-letters", "/groups", "/group", "/streams", "/traces", "/tasks", "/analytics", "/system",
+	"/", "/queues", "/queue", "/messages", "/compare", "/dead-letters", "/groups", "/group", "/streams", "/traces", "/tasks", "/analytics", "/system",
 	"/help",
 }
 

@@ -7,7 +7,7 @@ const hostile = '<img src=x onerror=alert(1)><script>alert(2)</script>"\'`${aler
 const shown = '<img src=x onerror=alert(1)>';
 
 // Pages that show nothing that a client wrote: figures, and what the program says of itself.
-const withoutTexts = ['analytics', 'system-retention', 'help'];
+const withoutTexts = ['analytics', 'compare', 'system-retention', 'help'];
 
 /** Everything that the console reads from the address, as its sources say. */
 const parameters = (() => {
@@ -59,6 +59,14 @@ export async function attacks(browser) {
       while ((await page.getByRole('dialog').count()) > 0) await page.keyboard.press('Escape');
     });
   }
+  await check('hostile text stays text in two messages side by side', async () => {
+    const { messages } = await (await fetch(`${settings.attacked}/api/v1/messages?queue=${name}`)).json();
+    const [left, right] = messages.map((one) => encodeURIComponent(`${one.partitionId}/${one.transactionId}`));
+    await console_.go(`/compare?left=${left}&right=${right}`);
+    await page.getByText('The payloads are the same, byte for byte.').waitFor();
+    await holds();
+    equal(await violations(page), [], 'violations');
+  });
   await check('hostile text stays text in an opened message, its tree, its lines and its events', async () => {
     await console_.go(`/messages?queue=${name}`);
     await page.getByRole('button', { name: shown }).last().click();

@@ -15,6 +15,7 @@ export const pages = [
   ['queue-config', '/queue?name=shop.payments&tab=config', 'shop.payments', 'dedupWindowSeconds'],
   ['queue-danger', '/queue?name=shop.payments&tab=danger', 'shop.payments', 'Delete the queue'],
   ['messages', '/messages', 'Messages', '"kind"'],
+  ['compare', '/compare', 'Compare two messages', 'Choose two messages'],
   ['dead-letters', '/dead-letters', 'Dead letters', 'declined'],
   ['groups', '/groups', 'Consumer groups', 'robots'],
   ['group', '/group?name=search&queue=shop.orders', 'search', 'customer-05'],

@@ -6,13 +6,14 @@ import { commands } from './commands.mjs';
 import { end, launch } from './console.mjs';
 import { crowd } from './crowd.mjs';
 import { guards } from './guards.mjs';
+import { incidents } from './incidents.mjs';
 import { journeys } from './journeys.mjs';
 import { keys } from './keys.mjs';
 import { everyPage } from './pages.mjs';
 import { signIn } from './signin.mjs';
 
 const parts = {
-  shop: [everyPage, guards, attention, keys, journeys, commands],
+  shop: [everyPage, guards, attention, keys, journeys, incidents, commands],
   others: [signIn, attacks, crowd],
 };
 const browser = await launch();

@@ -5,7 +5,7 @@ import { tick } from 'svelte';
 export const base = import.meta.env.DEV ? '/' : new URL(/* @vite-ignore */ '..', import.meta.url).pathname;
 
 export type PageName =
-  | '' | 'queues' | 'queue' | 'messages' | 'dead-letters' | 'groups' | 'group' | 'streams' | 'traces' | 'tasks' | 'analytics' | 'system' | 'help';
+  | '' | 'queues' | 'queue' | 'messages' | 'compare' | 'dead-letters' | 'groups' | 'group' | 'streams' | 'traces' | 'tasks' | 'analytics' | 'system' | 'help';
 
 export type Query = Record<string, string | number | boolean | null | undefined>;
 

@@ -1,5 +1,7 @@
 // What a person prefers, kept by the browser. None of it is about the data.
 
+import { parseViews, type View } from './views';
+
 type Theme = 'system' | 'light' | 'dark';
 
 function kept(name: string, fallback: string): string {
@@ -26,6 +28,9 @@ class Preferences {
   /** Seconds between two looks; 0 is never. */
   every = $state(Number(kept('every', '15')) || 0);
 
+  /** Lists that somebody wants to see again. */
+  views = $state.raw<View[]>(parseViews(kept('views', '[]')));
+
   constructor() {
     if (typeof matchMedia === 'undefined') return;
     const dark = matchMedia('(prefers-color-scheme: dark)');
@@ -47,6 +52,11 @@ class Preferences {
   setUTC(utc: boolean) {
     this.utc = utc;
     keep('clock', utc ? 'utc' : 'local');
+  }
+
+  setViews(views: View[]) {
+    this.views = views;
+    keep('views', JSON.stringify(views));
   }
 
   setEvery(seconds: number) {

@@ -2,6 +2,9 @@
 
 export const ranges = [['1', 'hour'], ['6', '6 hours'], ['24', 'day'], ['168', '7 days'], ['720', '30 days']] as const;
 
+/** A week in milliseconds. */
+export const week = 7 * 24 * 3_600_000;
+
 /** The hours that an address names, when they are among the ranges; else the first. */
 export function hoursOf(text: string): number {
   return Number(ranges.find(([id]) => id === text)?.[0] ?? ranges[0][0]);
