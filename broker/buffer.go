@@ -38,6 +38,10 @@ func (b *Broker) newBuffer(pusher *push.Pusher, flags *upkeep.Flags, sealer push
 			slog.String("setting", "FILE_BUFFER_DIR"), slog.String("directory", cfg.Dir), slog.Any("error", err))
 		return nil
 	}
+	if err := flags.KeepIn(kept); err != nil {
+		b.log.ErrorContext(context.Background(), "maintenance switches that were turned before the restart may be forgotten",
+			slog.String("directory", cfg.Dir), slog.Any("error", err))
+	}
 	return &buffer{
 		spool: kept, pusher: kept.NewPusher(pusher, flags.PushesPaused, sealer),
 		drain: upkeep.NewDrain(kept, pusher, flags.PushesPaused, b.log),

@@ -45,6 +45,20 @@ func (s *switches) SystemFlags(context.Context) (pushes, pops bool, err error) {
 	return s.pushes, s.pops, s.err
 }
 
+// notes are those of a directory.
+type notes map[string][]byte
+
+func (n notes) Note(name string) ([]byte, error) { return n[name], nil }
+
+func (n notes) SetNote(name string, text []byte) error {
+	if text == nil {
+		delete(n, name)
+	} else {
+		n[name] = text
+	}
+	return nil
+}
+
 var discard = slog.New(slog.DiscardHandler)
 
 func TestFlags(t *testing.T) {
@@ -98,6 +112,50 @@ func TestFlags(t *testing.T) {
 		require.False(t, flags.PushesPaused())
 		require.True(t, flags.Set(t.Context(), pg.PopMaintenance, true))
 		require.True(t, store.pops)
+	})
+
+	t.Run("TurnedWhileTheDatabaseIsAwayOutlivesARestart", func(t *testing.T) {
+		t.Parallel()
+		store, kept := &switches{away: true}, notes{}
+		start := func() *upkeep.Flags {
+			flags := upkeep.NewFlags(store, time.Minute, func() {}, discard)
+			require.NoError(t, flags.KeepIn(kept))
+			return flags
+		}
+		flags := start()
+		require.Empty(t, kept)
+		require.False(t, flags.Set(t.Context(), pg.PushMaintenance, true))
+		require.False(t, flags.Set(t.Context(), pg.PopMaintenance, true))
+		require.False(t, flags.Set(t.Context(), pg.PopMaintenance, false))
+		store.pops = true
+
+		flags = start()
+		require.True(t, flags.PushesPaused(), "before the database answers")
+		require.False(t, flags.PopsPaused())
+		store.away = false
+		_, err := flags.Step(t.Context())
+		require.NoError(t, err)
+		require.True(t, store.pushes)
+		require.False(t, store.pops, "off was asked for too")
+		require.Empty(t, kept, "once")
+
+		require.True(t, flags.Set(t.Context(), pg.PushMaintenance, false))
+		require.Empty(t, kept, "the database was told")
+		require.False(t, start().PushesPaused())
+	})
+
+	t.Run("NoteThatCannotBeUnderstoodTurnsNothing", func(t *testing.T) {
+		t.Parallel()
+		for _, text := range []string{"", "null", "{", `{"maintenance_mode":"yes"}`, `{"other":true}`} {
+			store := &switches{}
+			flags := upkeep.NewFlags(store, time.Minute, func() {}, discard)
+			kept := notes{"switches": []byte(text)}
+			_ = flags.KeepIn(kept) // an error for the log where it is none of ours
+			require.False(t, flags.PushesPaused(), text)
+			_, err := flags.Step(t.Context())
+			require.NoError(t, err)
+			require.Empty(t, kept, text)
+		}
 	})
 
 	t.Run("RunReadsAtOnceAndOncePerIntervalAlsoAfterFailures", func(t *testing.T) {

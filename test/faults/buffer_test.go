@@ -168,8 +168,8 @@ func TestSwitchOutlivesOutagesAndRestarts(t *testing.T) {
 	k.requireStored()
 }
 
-// A switch that is turned while the database is away counts at once for the broker that was asked, and for all when the database is back. A
-// broker that is killed before that forgets it, and loses nothing.
+// A switch that is turned while the database is away counts at once for the broker that was asked, and for all when the database is back, also
+// when that broker is killed before.
 func TestSwitchTurnedWhileTheDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	k := newKeeper(t, stack.ProcessOptions{})
@@ -197,6 +197,14 @@ func TestSwitchTurnedWhileTheDatabaseIsAway(t *testing.T) {
 	k.broker.Kill()
 	k.server.Start(t)
 	k.broker.Start(t)
+	on, waiting = k.looks()
+	require.True(t, on)
+	require.Equal(t, 2, waiting, "nothing is stored")
+	require.True(t, k.storedSwitch())
+	k.push("p", 2, "buffered")
+
+	k.switches(false)
+	k.again() // what was noted then is not brought up again
 	on, _ = k.looks()
 	require.False(t, on)
 	k.requireStored()

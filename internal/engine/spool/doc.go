@@ -20,7 +20,8 @@
 // ([Spool.Tie]). Records are appended to one open file, named queen-<epoch ms>-<sequence>.tmp. A file that is complete is renamed to .buf, and
 // deleted when all its records are stored; how far it is stored stands in a file .pos beside it. What cannot be read, and what the database
 // refuses for good, moves to the directory "failed" beside a text that says why; nothing there is ever deleted. A .buf file moved back from
-// there is stored at the next start. Files that end in .new are replacements that never became whole.
+// there is stored at the next start. Files that end in .new are replacements that never became whole; those in .note are what the broker itself
+// must not forget ([Spool.SetNote]).
 //
 // A file begins with QSP1. A record is the length of its JSON (u32, little-endian), the JSON, and the CRC-32C of both (u32,
 // little-endian). A .pos file is an offset (u64) and the CRC-32C of it (u32), both little-endian. The file "database" is the identity and,
