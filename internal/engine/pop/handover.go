@@ -23,6 +23,8 @@ type offer struct {
 	// What may still be added.
 	partitions, messages int
 	content, needs       int64
+	// unsure says that a commit which was to lease something failed: the database may have the lease nevertheless.
+	unsure bool
 }
 
 // fits tells whether a part of a segment may be added.
@@ -140,6 +142,7 @@ func (h *handover) open(side *handoverSide, segment *pg.Segment) *offer {
 	}
 	s, o := h.server, offerOf(place)
 	side.pops = append(side.pops, place)
+	o.partitions = 0 // of an earlier handover
 	if s.room.enter(&o.room, queueKey{o.look.Tenant, o.look.Queue}) {
 		o.partitions, o.messages, o.content, o.needs = wanted(o.look), o.look.Budget, s.cfg.MaxAnswerBytes, o.room.bytes
 	}
@@ -156,6 +159,7 @@ func (h *handover) conclude(ctx context.Context, verdicts []pg.PushVerdict) {
 	for i := range h.leases {
 		lease, owner := &h.leases[i], h.owners[i]
 		if verdicts == nil || !lease.Leased {
+			owner.offer.unsure = owner.offer.unsure || verdicts == nil
 			owner.side.out.Empty(owner.entry) // a mark says better
 			continue
 		}
@@ -196,6 +200,9 @@ func (h *handover) discharge(ctx context.Context, ring *ready.Ring, place *ready
 // accept makes the answer of a pop that was handed something over. Nil without an error means that there was nothing.
 func (s *Server) accept(ctx context.Context, o *offer) (*Result, error) {
 	if len(o.claim.Partitions) == 0 {
+		if o.unsure { // whoever holds the next batch must not prolong, with its lease, one that nobody knows of
+			o.look.Worker, o.unsure = newLease(), false
+		}
 		return nil, nil
 	}
 	l, claimed := o.look, o.claim

@@ -16,6 +16,12 @@ import (
 // parkedFor starts a long poll and waits until it is parked. Its partition has been heard of.
 func parkedFor(t *testing.T, server *Server, db *fakeStore, ctx context.Context, timeout time.Duration) <-chan *Result { //nolint:revive // the test's context is another one
 	t.Helper()
+	return parkedWith(t, server, db, ctx, longPoll(timeout))
+}
+
+// parkedWith is parkedFor with any request.
+func parkedWith(t *testing.T, server *Server, db *fakeStore, ctx context.Context, request Request) <-chan *Result { //nolint:revive // as above
+	t.Helper()
 	warm(t, server, db)
 	db.claim = verdicts(pg.CandidateEmpty, 0)
 	server.gates.Stored(tenant, "orders", "eu", 1)
@@ -24,7 +30,7 @@ func parkedFor(t *testing.T, server *Server, db *fakeStore, ctx context.Context,
 	db.log()
 	answers := make(chan *Result, 1)
 	go func() {
-		result, _ := server.Pop(ctx, longPoll(timeout))
+		result, _ := server.Pop(ctx, request)
 		answers <- result
 	}()
 	synctest.Wait()
@@ -108,6 +114,64 @@ func TestHandoverThatComesToNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What a pop could have had from a commit that failed is not what the next one may lease to it: the room for the answer is another matter by then.
+func TestHandoverNeedsRoomEachTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server, db, gates := setupHot(t, Config{})
+		request := longPoll(time.Hour)
+		request.MaxPartitions = 2
+		answers := parkedWith(t, server, db, t.Context(), request)
+		_, conclude := server.Handover(toStore(t, "eu"))
+		require.NotNil(t, conclude)
+		conclude(t.Context(), nil)
+		synctest.Wait()
+
+		var large, small hold
+		taken := server.room.large.take(&large, server.room.large.size, server.room.large.size) && server.room.small.take(&small, server.room.small.size, server.room.small.size)
+		require.True(t, taken)
+		leases, conclude := server.Handover(toStore(t, "eu"))
+		require.Empty(t, leases)
+		require.Nil(t, conclude)
+		synctest.Wait()
+		require.EqualValues(t, 1, server.Stats().Parked)
+
+		large.release()
+		small.release()
+		leases, conclude = server.Handover(toStore(t, "eu"))
+		require.Len(t, leases, 1)
+		leases[0].Leased = true
+		gates.Stored(tenant, "orders", "eu", 1)
+		conclude(t.Context(), queued())
+		result := <-answers
+		result.Release()
+		result.Done()
+		require.Zero(t, server.Stats().InflightBytes)
+	})
+}
+
+// A commit that failed may have leased its messages all the same. Nobody has that lease, so that it ends in time.
+func TestHandoverThatMayHaveLeased(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server, db, gates := setupHot(t, Config{})
+		answers := parkedFor(t, server, db, t.Context(), time.Hour)
+		lost, conclude := server.Handover(toStore(t, "eu"))
+		conclude(t.Context(), nil)
+		synctest.Wait()
+		leases, conclude := server.Handover(toStore(t, "eu"))
+		require.Len(t, leases, 1)
+		require.NotEqual(t, lost[0].Worker, leases[0].Worker)
+		leases[0].Leased = true
+		gates.Stored(tenant, "orders", "eu", 1)
+		conclude(t.Context(), queued())
+		result := <-answers
+		require.Equal(t, leases[0].Worker, result.LeaseID)
+		result.Release()
+		result.Done()
+	})
 }
 
 // A commit that takes long holds up no pop beyond its time, and what it leased to one that is gone is given back.

@@ -284,8 +284,11 @@ func (s *Server) serve(ctx context.Context, req *Request, l *look, deadline time
 //
 //go:noinline
 func (s *Server) newLook(req *Request) *look {
-	return &look{kind: req.Kind, override: req.LeaseSeconds, waits: req.Wait && req.Timeout > 0, PopRequest: req.claim(segment.NewID().String(), s.cfg.DefaultMode)}
+	return &look{kind: req.Kind, override: req.LeaseSeconds, waits: req.Wait && req.Timeout > 0, PopRequest: req.claim(newLease(), s.cfg.DefaultMode)}
 }
+
+// newLease returns an id for the lease of a pop.
+func newLease() string { return segment.NewID().String() }
 
 // serveSearching looks again and again until something ends the wait, letting the database find the partitions.
 func (s *Server) serveSearching(ctx context.Context, req *Request, l *look, deadline time.Time) (*Result, error) {
