@@ -31,6 +31,7 @@ type carry struct {
 	lanes   map[laneKey]int
 	fault   error // of the last attempt
 	retryAt time.Time
+	strange int // attempts in a row without progress that should have made some
 	// current is the file in progress, nil while nothing of it is carried; ended are files of which nothing else is left.
 	current *carriedFile
 	ended   []*carriedFile
@@ -124,7 +125,7 @@ func (s *Spool) retryCarried(ctx context.Context, store Store) (stored int, err 
 		n++
 	}
 	batch := c.records[:n:n]
-	chunk := progress{carried: true, left: make([]found, n)}
+	chunk := progress{carried: true, left: make([]found, n), strange: c.strange}
 	of := make(map[*byte]carried, n) // by the copy of the record
 	for i, one := range batch {
 		chunk.left[i] = one.found
@@ -139,6 +140,7 @@ func (s *Spool) retryCarried(ctx context.Context, store Store) (stored int, err 
 		stored += some
 	}
 	left := s.progress.left
+	c.strange = s.progress.strange
 	s.progress = whole
 	c.retryAt = time.Now().Add(max(carryPause, carryShare*time.Since(began)))
 	if err == nil && n < len(c.records) {

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -19,6 +20,7 @@ type held struct {
 	db        *database
 	partition string
 	attempts  int
+	fault     error // why not; nil stands for its locks
 }
 
 func (h *held) Replay(ctx context.Context, messages []push.Accepted) ([]push.Verdict, error) {
@@ -27,7 +29,7 @@ func (h *held) Replay(ctx context.Context, messages []push.Accepted) ([]push.Ver
 	for i := range messages {
 		if messages[i].Partition == h.partition {
 			tried = true
-			verdicts[i] = push.Verdict{Status: push.StatusFailed, Err: fmt.Errorf("push: %w", pg.ErrLockTimeout)}
+			verdicts[i] = push.Verdict{Status: push.StatusFailed, Err: fmt.Errorf("push: %w", cmp.Or(h.fault, pg.ErrLockTimeout))}
 			continue
 		}
 		one, err := h.db.Replay(ctx, messages[i:i+1])
@@ -142,4 +144,30 @@ func TestWhatCannotBeCarriedWaits(t *testing.T) {
 	}
 	db.fail(nil)
 	require.Equal(t, mostCarriedLanes+1, f.drain(t))
+}
+
+// What fails again and again for a reason that should not last is set aside when it is carried too, instead of being tried for ever.
+func TestWhatIsCarriedAndStaysStrangeIsSetAside(t *testing.T) {
+	t.Parallel()
+	dir, db := t.TempDir(), newDatabase()
+	db.fail(errAway)
+	f := start(t, dir, db)
+	f.push(t, "q", "locked", "poison")
+	db.fail(nil)
+	<-f.scanned
+	store := &held{db: db, partition: "locked"}
+	_, err := f.Drain(t.Context(), store)
+	require.ErrorIs(t, err, pg.ErrLockTimeout)
+	store.fault = push.ErrInternal
+	for range maxStrange {
+		f.carry.retryAt = time.Now()
+		_, err = f.Drain(t.Context(), store)
+		require.ErrorIs(t, err, push.ErrInternal)
+	}
+	f.carry.retryAt = time.Now()
+	_, err = f.Drain(t.Context(), store)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, f.Stats().Failed)
+	require.Zero(t, f.Stats().Pending)
+	require.Zero(t, files(t, dir))
 }
