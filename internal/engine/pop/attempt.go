@@ -165,50 +165,6 @@ func (s *Server) timed(
 	return claimed, err
 }
 
-// claimAutoAck decodes before the claim is committed, so that what cannot be read, or has nobody left to be sent to, is not
-// acknowledged.
-func (s *Server) claimAutoAck(
-	ctx context.Context, l *look, statement func(context.Context, pg.PopRequest) (pg.Claim, error),
-) (*Result, error) {
-	var batches []Batch
-	request := l.PopRequest
-	request.Accept = func(claimed pg.Claim) error {
-		releaseAll(batches) // of a try that was rolled back and is repeated
-		batches = nil
-		if p, noRoom := s.fit(l, claimed.Partitions); noRoom != nil {
-			return noRoom
-		} else if !p.whole {
-			return &oversizedError{p.messages}
-		}
-		var broken []brokenSegment
-		batches, broken = decode(claimed.Partitions)
-		if len(broken) > 0 {
-			s.reportBroken(ctx, l, broken)
-			return ErrUndecodable
-		}
-		if s.cfg.Opener == nil && anyEncrypted(batches) {
-			return ErrKeyMissing
-		}
-		if err := s.unsealAutoAck(ctx, l, batches); err != nil {
-			return err
-		}
-		return ctx.Err()
-	}
-	claimed, err := s.claimSmaller(ctx, request, statement)
-	if err != nil {
-		releaseAll(batches)
-		if unopened, ok := errors.AsType[*unopenedError](err); ok {
-			err = s.fileUnopened(ctx, l, unopened)
-		}
-		return nil, err
-	}
-	s.overtake(l, claimed)
-	if len(batches) == 0 {
-		return nil, nil
-	}
-	return s.newResult(l, batches), nil
-}
-
 // overtake tells the hot list of claims that it did not name.
 func (s *Server) overtake(l *look, claimed pg.Claim) {
 	for _, p := range claimed.Partitions {

@@ -210,52 +210,25 @@ func (s *Server) claimReady(ctx context.Context, l *look, ring *ready.Ring, limi
 	request := l.PopRequest
 	request.MaxBytes = l.room.bytes
 	request.SkipWindow = l.SkipWindow && !out.Found()
-	var batches []Batch
-	var broken []brokenSegment
-	request.Accept = func(claimed pg.Claim) error { // auto-ack only: before the commit
-		releaseAll(batches) // of a try that was rolled back and is repeated
-		batches = nil
-		if p, noRoom := s.fit(l, claimed.Partitions); noRoom != nil {
-			return noRoom
-		} else if !p.whole {
-			return &oversizedError{p.messages}
-		}
-		batches, broken = decode(claimed.Partitions)
-		if len(broken) > 0 {
-			s.reportBroken(ctx, l, broken)
-			return ErrUndecodable
-		}
-		if s.cfg.Opener == nil && anyEncrypted(batches) {
-			return ErrKeyMissing
-		}
-		if err := s.unsealAutoAck(ctx, l, batches); err != nil {
-			return err
-		}
-		return ctx.Err()
-	}
-	claimed, err := s.claimSmaller(ctx, request, s.db.PopReady)
-	if err == nil && !l.AutoAck {
+	var claimed pg.Claim
+	var found unacknowledged
+	if l.AutoAck {
+		claimed, found, err = s.claimUnacknowledged(ctx, l, request, s.db.PopReady)
+	} else if claimed, err = s.timed(ctx, request, s.db.PopReady); err == nil {
 		_, err = s.shorten(ctx, l, &claimed) // what is given back counts as not reached
 	}
 	if err != nil {
-		releaseAll(batches)
-		for _, b := range broken { // the others are served in the meantime
+		for _, b := range found.broken { // the others are served in the meantime
 			out.Pause(b.partition.Partition, brokenPause)
-		}
-		if unopened, ok := errors.AsType[*unopenedError](err); ok {
-			err = s.fileUnopened(ctx, l, unopened)
 		}
 		return nil, err
 	}
 	checkIn(&out, claimed, func(int) *look { return l })
 	slot.Release() // decoding needs no slot, and giving a lease back takes one of its own
-	if !l.AutoAck {
-		return s.deliver(ctx, l, claimed)
+	if l.AutoAck {
+		return s.acknowledged(l, found), nil
 	}
-	if len(batches) == 0 {
-		return nil, nil
-	}
-	return s.newResult(l, batches), nil
+	return s.deliver(ctx, l, claimed)
 }
 
 // checkIn tells the ring what a claim found; claimer is the pop that each candidate is for.
