@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"runtime"
 
 	"github.com/google/uuid"
 
@@ -25,9 +24,7 @@ import (
 	"queenmq/internal/engine/tail"
 	"queenmq/internal/engine/transaction"
 	"queenmq/internal/pg"
-	"queenmq/internal/secret"
 	"queenmq/internal/telemetry"
-	"queenmq/internal/tenant"
 	"queenmq/internal/upkeep"
 )
 
@@ -55,13 +52,7 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		return nil, fmt.Errorf("QUEEN_V2_ZSTD_LEVEL: %w", err)
 	}
 
-	// Interfaces that hold nothing, not nil pointers: the parts ask whether there is a key.
-	var sealer push.Sealer
-	var opener pop.Opener
-	var stateRing stream.Ring
-	if trusted.ring != nil {
-		sealer, opener, stateRing = trusted.ring, secret.Reader{Ring: trusted.ring}, trusted.ring
-	}
+	sealer, opener, stateRing := ciphers(trusted.ring)
 	var tokens api.Verifier
 	if trusted.verifier != nil {
 		tokens = trusted.verifier
@@ -79,17 +70,13 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		verifier = cache
 	}
 	var popper *pop.Server
-	var handover func([]pg.Segment) ([]pg.Handover, func(context.Context, []pg.PushVerdict))
+	pushing := b.pushConfig(packer, verifier, sealer)
 	if b.cfg.Pop.Handover {
-		handover = func(segments []pg.Segment) ([]pg.Handover, func(context.Context, []pg.PushVerdict)) {
+		pushing.Handover = func(segments []pg.Segment) ([]pg.Handover, func(context.Context, []pg.PushVerdict)) {
 			return popper.Handover(segments)
 		}
 	}
-	pusher := push.New(push.Config{
-		Handover: handover,
-		Shards:   b.cfg.Push.Shards, MaxInFlight: b.cfg.Push.MaxInflight, BundleMax: b.cfg.Push.BundleMax, Hold: b.cfg.Push.Hold,
-		Packer: packer, Logger: b.log, Verifier: verifier, Sealer: sealer,
-	}, db, slots, func(tenant uuid.UUID, queue, partition string, _ uuid.UUID, n int) {
+	pusher := push.New(pushing, db, slots, func(tenant uuid.UUID, queue, partition string, _ uuid.UUID, n int) {
 		gates.Stored(tenant, queue, partition, n)
 	})
 	counted := meter.New()
@@ -98,28 +85,10 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 	acking := b.ackConfig()
 	acking.Sealer, acking.Demanded = sealer, pusher.Encrypts
 	acker := ack.New(acking, db, gates, slots)
-	popper = pop.New(pop.Config{
-		DefaultMode: b.cfg.Pop.DefaultSubscriptionMode,
-		Backoff: pop.Backoff{
-			Initial: b.cfg.Pop.WaitInitialInterval, Threshold: b.cfg.Pop.WaitBackoffThreshold,
-			Multiplier: b.cfg.Pop.WaitBackoffMultiplier, Max: b.cfg.Pop.WaitMaxInterval,
-		},
-		FusedPops: b.fusedPops(), FusedClaims: b.cfg.Pop.FusionConcurrency,
-		Paused: flags.PopsPaused, Log: b.log, Opener: opener, Sniff: b.cfg.Secrets.Sniff,
-		MaxAnswerBytes: b.cfg.Pop.MaxAnswerBytes, MaxInflightBytes: b.cfg.Pop.MaxInflightAnswers,
-		KeyMissing: keyMissing(keys),
-		DeadLetter: func(ctx context.Context, letter pop.DeadLetter) bool {
-			outcome := acker.FileDeadLetter(ctx, ack.DeadLetterOrder{
-				PartitionID: letter.PartitionID, Group: letter.Group, Worker: letter.LeaseID, Offset: letter.Offset,
-				Undelivered: true, Reason: letter.Reason,
-			})
-			if outcome.Filed {
-				counted.DeadLetter()
-			}
-			return outcome.Filed
-		},
-		Delivered: func(d pop.Delivery) { acker.Delivered(ack.Delivery(d)) },
-	}, db, gates, slots)
+	popping := b.popConfig(opener)
+	popping.Paused, popping.KeyMissing = flags.PopsPaused, keyMissing(keys)
+	popping.DeadLetter, popping.Delivered = filePoison(acker, counted), func(d pop.Delivery) { acker.Delivered(ack.Delivery(d)) }
+	popper = pop.New(popping, db, gates, slots)
 	encryption := push.Encryption{Demanded: pusher.Encrypts, Forget: pusher.ForgetQueue, Sealer: sealer}
 	transactor := transaction.New(transaction.Config{Packer: packer, Encryption: encryption}, db, acker, gates, slots)
 
@@ -145,12 +114,7 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 	reader := browse.New(db, opener)
 	watching := tail.New(tail.Config{Log: b.log}, reader)
 
-	handler := api.New(api.Config{
-		MaxBodyBytes: b.cfg.Server.MaxBodyBytes, MaxInflightBodyBytes: b.cfg.Server.MaxInflightBody,
-		PopTimeout: b.cfg.Pop.DefaultTimeout, Version: Version(), ServerID: b.cfg.Server.ServerID, Log: b.log,
-		Tenancy: b.cfg.Tenancy.Header, TenantLabels: b.cfg.Tenancy.LabelsMetrics(), Origins: b.cfg.Tenancy.Origins(),
-		Limits: tenant.Limits{Rate: b.cfg.Tenancy.Rate, Burst: b.cfg.Tenancy.Burst, Parked: b.cfg.Tenancy.MaxParked},
-	}, api.Deps{
+	handler := api.New(b.apiConfig(), api.Deps{
 		Pusher: counted.Pusher(front), Popper: counted.Popper(popper), Acker: counted.Acker(acker), Transactor: counted.Transactor(transactor),
 		Store: db, Verifier: tokens,
 		Browser: reader, Tail: watching, Settings: b.settings, Replayer: replay.New(packer, db, gates, slots, replays),
@@ -183,55 +147,6 @@ func (b *Broker) newEngine(db *pg.DB, trusted trust) (*engine, error) {
 		Registry: telemetry.NewRegistry(),
 	})
 	return &engine{gates: gates, pusher: pusher, dedup: cache, popper: popper, acker: acker, flags: flags, tail: watching, loops: loops, handler: handler, neighbours: neighbours, buffer: kept}, nil
-}
-
-// fusedPops is how many pops may claim together.
-func (b *Broker) fusedPops() int {
-	if !b.cfg.Pop.Fusion {
-		return 1
-	}
-	return b.cfg.Pop.FusionMaxJobs
-}
-
-// newGates makes the gates, with a hot list unless that is switched off.
-func (b *Broker) newGates() *ready.Gates {
-	cfg := b.cfg.HotList
-	if !cfg.Enabled {
-		return ready.New()
-	}
-	if cfg.Shards == 0 {
-		cfg.Shards = b.cfg.Push.Shards
-	}
-	if cfg.ReseedFull == 0 {
-		cfg.ReseedFull = -1
-	}
-	return ready.NewHot(ready.NewHotList(ready.HotConfig{
-		Shards: cfg.Shards, WindowBatch: cfg.WindowBatch, Reseed: cfg.Reseed, ReseedWindow: cfg.ReseedWindow, ReseedFull: cfg.ReseedFull,
-		IdleSweep: cfg.IdleSweep, Trace: cfg.Trace, Log: b.log,
-	}))
-}
-
-// ackConfig puts the settings of acknowledgements in the form of their room, where negative is off.
-func (b *Broker) ackConfig() ack.Config {
-	cfg := ack.Config{Tenancy: b.cfg.Tenancy.Header, RegistryBytes: int64(b.cfg.Ack.RegistryMB) << 20, Shards: b.cfg.Ack.Shards, Log: b.log}
-	if cfg.Shards == 0 {
-		cfg.Shards = b.cfg.Push.Shards
-	}
-	if !b.cfg.Ack.Registry {
-		cfg.RegistryBytes = -1
-	}
-	if !b.cfg.Ack.Fusion {
-		cfg.Shards = -1
-	}
-	return cfg
-}
-
-// databaseCores is how many processors serve the database, as far as it is known: a private one runs on ours.
-func (b *Broker) databaseCores() int {
-	if b.cfg.Database.Configured {
-		return 0
-	}
-	return runtime.GOMAXPROCS(0)
 }
 
 func (b *Broker) checkStarted(context.Context) error {
