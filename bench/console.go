@@ -20,10 +20,41 @@ const (
 const (
 	consolePollers = 20
 	consolePeriod  = 30 * time.Second
+	// consoleRounds is how often each page is measured.
+	consoleRounds = 5
 )
 
 // consoleLimit is how long a page may take.
 const consoleLimit = 2 * time.Second
+
+// A measuredPage is one page of the console, as the request behind it.
+type measuredPage struct {
+	name, path string
+	// once pages are opened by a person and not polled.
+	once bool
+}
+
+// measuredPages are the pages measured: of a cell of queues named after queue, one of which is small.
+func measuredPages(queue, small string) []measuredPage {
+	return []measuredPage{
+		{name: "queue list", path: "/api/v1/resources/queues?stats=cached"},
+		{name: "queue list, live", path: "/api/v1/resources/queues", once: true},
+		{name: "queue list, first 100", path: "/api/v1/resources/queues?stats=cached&limit=100"},
+		{name: "queue statuses", path: "/api/v1/status/queues"},
+		{name: "queue status, 10 partitions", path: "/api/v1/status/queues/" + small},
+		{name: "queue status, 50,000 partitions", path: "/api/v1/status/queues/" + queue + ".big", once: true},
+		{name: "queue, 10 partitions", path: "/api/v1/resources/queues/" + small},
+		{name: "queue, 50,000 partitions", path: "/api/v1/resources/queues/" + queue + ".big", once: true},
+		{name: "partitions, first 100 of 50,000", path: "/api/v1/resources/queues/" + queue + ".big/partitions"},
+		{name: "status", path: "/api/v1/status"},
+		{name: "overview", path: "/api/v1/resources/overview"},
+		{name: "consumer groups", path: "/api/v1/consumer-groups"},
+		{name: "lagging partitions", path: "/api/v1/consumer-groups/lagging?minLagSeconds=60"},
+		{name: "messages", path: "/api/v1/messages", once: true},
+		{name: "dead letters", path: "/api/v1/dlq"},
+		{name: "metrics/prometheus", path: "/metrics/prometheus"},
+	}
+}
 
 // console measures the pages that an operator's console polls, on a cell with many queues and partitions of which one in a hundred
 // lags. A call is one round through all pages; messages are pages. The note has the time of each page and what 20 consoles that ask
@@ -33,28 +64,7 @@ func (b *bench) console(ctx context.Context) (result, error) {
 		return result{}, fmt.Errorf("fill the cell: %w", err)
 	}
 	small := fmt.Sprintf("%s.q%d", b.queue, consoleQueues/2)
-	pages := []struct {
-		name, path string
-		// once pages are opened by a person and not polled.
-		once bool
-	}{
-		{name: "queue list", path: "/api/v1/resources/queues?stats=cached"},
-		{name: "queue list, live", path: "/api/v1/resources/queues", once: true},
-		{name: "queue list, first 100", path: "/api/v1/resources/queues?stats=cached&limit=100"},
-		{name: "queue statuses", path: "/api/v1/status/queues"},
-		{name: "queue status, 10 partitions", path: "/api/v1/status/queues/" + small},
-		{name: "queue status, 50,000 partitions", path: "/api/v1/status/queues/" + b.queue + ".big", once: true},
-		{name: "queue, 10 partitions", path: "/api/v1/resources/queues/" + small},
-		{name: "queue, 50,000 partitions", path: "/api/v1/resources/queues/" + b.queue + ".big", once: true},
-		{name: "partitions, first 100 of 50,000", path: "/api/v1/resources/queues/" + b.queue + ".big/partitions"},
-		{name: "status", path: "/api/v1/status"},
-		{name: "overview", path: "/api/v1/resources/overview"},
-		{name: "consumer groups", path: "/api/v1/consumer-groups"},
-		{name: "lagging partitions", path: "/api/v1/consumer-groups/lagging?minLagSeconds=60"},
-		{name: "messages", path: "/api/v1/messages", once: true},
-		{name: "dead letters", path: "/api/v1/dlq"},
-		{name: "metrics/prometheus", path: "/metrics/prometheus"},
-	}
+	pages := measuredPages(b.queue, small)
 	times := make([][]time.Duration, len(pages))
 	costs, sizes := make([]float64, len(pages)), make([]int, len(pages))
 	round := func(keep bool) error {
@@ -74,35 +84,43 @@ func (b *bench) console(ctx context.Context) (result, error) {
 	if err := round(false); err != nil { // fills caches
 		return result{}, err
 	}
-	const rounds = 5
 	r, err := b.measured(ctx, func(ctx context.Context) (result, error) {
 		begin := time.Now()
 		var each []time.Duration
-		for range rounds {
+		for range consoleRounds {
 			asked := time.Now()
 			if err := round(true); err != nil {
 				return result{}, err
 			}
 			each = append(each, time.Since(asked))
 		}
-		n := int64(rounds * len(pages))
-		out := result{messages: n, counted: n, calls: rounds, elapsed: time.Since(begin)}
+		n := int64(consoleRounds * len(pages))
+		out := result{messages: n, counted: n, calls: consoleRounds, elapsed: time.Since(begin)}
 		out.p50, out.p99 = percentiles(each)
 		return out, nil
 	})
+	if err != nil {
+		return r, err
+	}
+	r.note = consoleNote(pages, times, costs, sizes, r.brokerCPU)
+	return r, nil
+}
+
+// consoleNote says what each page took, and what many consoles would.
+func consoleNote(pages []measuredPage, times [][]time.Duration, costs []float64, sizes []int, brokerCPU float64) string {
 	var note strings.Builder
 	polled := 0.0
 	for i, page := range pages {
 		if !page.once {
-			polled += costs[i] / rounds
+			polled += costs[i] / consoleRounds
 		}
 	}
 	fmt.Fprintf(&note, "%d queues, %d partitions; database CPU %.2f s a round of the polled pages; %d consoles, one round each %s: %.2f of a processor of the database; broker CPU %.2f s a round of all pages",
-		consoleQueues, consolePartitions, polled, consolePollers, consolePeriod, polled*consolePollers/consolePeriod.Seconds(), r.brokerCPU/rounds)
+		consoleQueues, consolePartitions, polled, consolePollers, consolePeriod, polled*consolePollers/consolePeriod.Seconds(), brokerCPU/consoleRounds)
 	for i, page := range pages {
 		slices.Sort(times[i])
 		middle := times[i][len(times[i])/2]
-		fmt.Fprintf(&note, "\n  %-32s %7.1f ms, slowest %7.1f ms, %8d bytes, %4.0f ms database CPU", page.name, milliseconds(middle), milliseconds(times[i][len(times[i])-1]), sizes[i], 1000*costs[i]/rounds)
+		fmt.Fprintf(&note, "\n  %-32s %7.1f ms, slowest %7.1f ms, %8d bytes, %4.0f ms database CPU", page.name, milliseconds(middle), milliseconds(times[i][len(times[i])-1]), sizes[i], 1000*costs[i]/consoleRounds)
 		if page.once {
 			note.WriteString(", not polled")
 		}
@@ -110,8 +128,7 @@ func (b *bench) console(ctx context.Context) (result, error) {
 			fmt.Fprintf(&note, " TOO SLOW")
 		}
 	}
-	r.note = note.String()
-	return r, err
+	return note.String()
 }
 
 // databaseSeconds is the processor time of the database so far, 0 when it runs elsewhere.
