@@ -167,12 +167,17 @@ func (b *Broker) databaseVariable() string {
 	return "PG_HOST and the other PG_ variables"
 }
 
-// preparePause is how long a start that lost the database waits before it begins anew.
-const preparePause = 500 * time.Millisecond
+const (
+	// preparePause is how long a start that lost the database waits before it begins anew.
+	preparePause = 500 * time.Millisecond
+	// prepareLogEvery keeps a start beside a standby, which may take hours to be promoted, from filling the log.
+	prepareLogEvery = time.Minute
+)
 
 // prepareDatabase waits for the database and prepares it. A database that goes away in the middle is waited for again: a broker that
 // starts while the server does must not need somebody to start it once more.
 func (b *Broker) prepareDatabase(ctx context.Context, db *pg.DB, e *engine) error {
+	var lastLog time.Time
 	for {
 		err := b.tryPrepareDatabase(ctx, db)
 		if err == nil {
@@ -181,7 +186,10 @@ func (b *Broker) prepareDatabase(ctx context.Context, db *pg.DB, e *engine) erro
 		if !errors.Is(err, pg.ErrUnavailable) && !errors.Is(err, pg.ErrTimeout) {
 			return err
 		}
-		b.log.WarnContext(ctx, "the database went away while it was prepared, waiting for it again", slog.Any("error", err))
+		if now := time.Now(); ctx.Err() == nil && now.Sub(lastLog) >= prepareLogEvery {
+			lastLog = now
+			b.log.WarnContext(ctx, "the database cannot be prepared now, trying again", slog.Any("error", err))
+		}
 		select {
 		case <-time.After(preparePause):
 		case <-ctx.Done():

@@ -90,6 +90,11 @@ func judge(found pg.Inspection, schemaErr error, pool int) []Finding {
 	add("round trip", found.RoundTrip <= slowRoundTrip, fmt.Sprintf("%.2f ms", found.RoundTrip.Seconds()*1000))
 	add("clock", found.ClockOffset.Abs()-found.RoundTrip <= largeClockOffset,
 		fmt.Sprintf("the database's is %+.3f s from ours; leases and delays follow the database's", found.ClockOffset.Seconds()))
+	if found.ReadOnly {
+		add("writes", false, "refused: this is a standby, or default_transaction_read_only is on; pushes go to the file buffer, everything else fails")
+	} else {
+		add("writes", true, "taken")
+	}
 	if len(found.Risky) == 0 {
 		add("durability", true, "fsync, full_page_writes and synchronous_commit are on")
 	} else {

@@ -35,6 +35,7 @@ var sentinels = []sentinel{
 	{"pg.ErrBadData", pg.ErrBadData, codeBadData},
 	{"pg.ErrVanished", pg.ErrVanished, codeVanished},
 	{"pg.ErrServerTooOld", pg.ErrServerTooOld, codeDatabaseUnavailable},
+	{"pg.ErrNotUTF8", pg.ErrNotUTF8, codeDatabaseUnavailable},
 	{"pg.ErrNewerSchema", pg.ErrNewerSchema, codeDatabaseUnavailable},
 	{"pg.ErrUnannouncedPooler", pg.ErrUnannouncedPooler, codeDatabaseUnavailable},
 	{"pg.ErrMalformedAnswer", pg.ErrMalformedAnswer, codeInternal},

@@ -158,10 +158,14 @@ func isContention(err error) bool {
 	return false
 }
 
-// withHint says what to do about a missing privilege, the one fault here that an operator meets.
+// withHint says what to do about the faults here that an operator meets: a missing privilege, and a server that takes no writes.
 func withHint(err error) error {
-	if serverErr, ok := errors.AsType[*pgconn.PgError](err); ok && serverErr.Code == "42501" {
+	serverErr, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case ok && serverErr.Code == "42501":
 		return fmt.Errorf("%w: apply the schema once as the owner of the database, then this role needs only the grants of docs/grants.md", err)
+	case ok && serverErr.Code == "25006":
+		return fmt.Errorf("%w: this is a standby, or default_transaction_read_only is on: name the primary, or promote this one", err)
 	}
 	return err
 }

@@ -56,7 +56,7 @@ func (db *DB) applyFiles(ctx context.Context, files []queensql.File, version int
 		return err
 	})
 	if err != nil {
-		return err
+		return withHint(err)
 	}
 	if rest, err := now.missing(files, version); err != nil || len(rest) == 0 && now.version == version {
 		return err
@@ -76,7 +76,7 @@ func (db *DB) applyLocked(ctx context.Context, files []queensql.File, version in
 		return classify(ctx, ctx, err)
 	}
 	defer closeConn(ctx, conn)
-	if err := refuseOldServer(ctx, conn); err != nil {
+	if err := refuseServer(conn); err != nil {
 		return err
 	}
 	if err := db.takeApplyLock(ctx, conn); err != nil {
@@ -85,7 +85,7 @@ func (db *DB) applyLocked(ctx context.Context, files []queensql.File, version in
 	// Whoever held the lock before us may have done it all.
 	now, err := readApplied(ctx, conn)
 	if err != nil {
-		return classify(ctx, ctx, err)
+		return withHint(classify(ctx, ctx, err))
 	}
 	rest, err := now.missing(files, version)
 	if err == nil && now.version == 0 {

@@ -35,6 +35,8 @@ var (
 	ErrMalformedAnswer = errors.New("database answered in an unknown shape")
 	// ErrServerTooOld says that the server is older than PostgreSQL 15.
 	ErrServerTooOld = errors.New("PostgreSQL is too old")
+	// ErrNotUTF8 says that the database has another encoding than UTF8.
+	ErrNotUTF8 = errors.New("the database is not encoded in UTF8")
 	// ErrUnannouncedPooler says that a pooler which shares sessions is in front of the server, and that Options.DirectConnString does not say so.
 	ErrUnannouncedPooler = errors.New("this is a pooler that shares sessions: set QUEEN_LISTEN_URL to PostgreSQL itself, see docs/pooler.md")
 	// ErrNewerSchema says that the schema was written by a newer build, which this one might damage.

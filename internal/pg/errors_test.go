@@ -112,6 +112,17 @@ func TestServerVersion(t *testing.T) {
 	require.ErrorIs(t, checkServerVersion("14.9"), ErrServerTooOld)
 }
 
+func TestOnlyUTF8IsTaken(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, checkServerEncoding("UTF8"))
+	require.NoError(t, checkServerEncoding(""), "a pooler may keep it to itself")
+	for _, encoding := range []string{"SQL_ASCII", "LATIN1"} {
+		err := checkServerEncoding(encoding)
+		require.ErrorIs(t, err, ErrNotUTF8)
+		require.ErrorContains(t, err, encoding)
+	}
+}
+
 func TestBackoffGrowsAndSpreads(t *testing.T) {
 	t.Parallel()
 	for n, base := range map[int]time.Duration{1: 100 * time.Millisecond, 2: 200 * time.Millisecond, 3: 400 * time.Millisecond, 5: time.Second, 12: time.Second} {

@@ -20,6 +20,8 @@ type Inspection struct {
 	ClockOffset time.Duration
 	// MaxConnections is the server's limit for all its clients.
 	MaxConnections int
+	// ReadOnly says that the server takes no writes of ours: a standby, or default_transaction_read_only.
+	ReadOnly bool
 	// Risky names the durability settings that are off, as "name=value": with one of them, an answered commit may be lost.
 	Risky []string
 	// SchemaVersion is that of the database, 0 when there is no schema.
@@ -41,9 +43,10 @@ func (db *DB) Inspect(ctx context.Context) (Inspection, error) {
 			return err
 		}
 		err := conn.QueryRow(ctx, `SELECT current_setting('server_version'), current_setting('max_connections')::int,
+    current_setting('transaction_read_only') = 'on',
     COALESCE((SELECT array_agg(name || '=' || setting ORDER BY name) FROM pg_catalog.pg_settings
      WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting = 'off'), '{}')`).
-			Scan(&found.ServerVersion, &found.MaxConnections, &found.Risky)
+			Scan(&found.ServerVersion, &found.MaxConnections, &found.ReadOnly, &found.Risky)
 		if err != nil {
 			return err
 		}
@@ -51,7 +54,7 @@ func (db *DB) Inspect(ctx context.Context) (Inspection, error) {
 		return err
 	})
 	if err != nil {
-		return Inspection{}, err
+		return Inspection{}, withHint(err)
 	}
 	found.SchemaVersion = schema.version
 	missing, err := schema.missing(files, SchemaVersion)

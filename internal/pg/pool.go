@@ -63,7 +63,7 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	config.ShouldPing = alive.shouldPing
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		alive.opened(conn)
-		if err := refuseOldServer(ctx, conn); err != nil || !o.Warm || o.pooled {
+		if err := refuseServer(conn); err != nil || !o.Warm || o.pooled {
 			return err
 		}
 		warm(ctx, conn)
@@ -88,7 +88,8 @@ func connConfig(o Options) *pgx.ConnConfig {
 	config := o.Config.Copy()
 	config.RuntimeParams = maps.Clone(config.RuntimeParams)
 	config.RuntimeParams["application_name"] = o.ApplicationName
-	config.RuntimeParams["TimeZone"] = "UTC" // poolers follow both from client to client
+	config.RuntimeParams["TimeZone"] = "UTC"
+	config.RuntimeParams["client_encoding"] = "UTF8" // poolers follow these three from client to client
 	if o.pooled {
 		config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 		config.StatementCacheCapacity, config.DescriptionCacheCapacity = 0, cachedStatements
@@ -129,9 +130,22 @@ func directConfig(o Options) *pgx.ConnConfig {
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
 
-// refuseOldServer reads the version that every server sends while it greets.
-func refuseOldServer(_ context.Context, conn *pgx.Conn) error {
-	return checkServerVersion(conn.PgConn().ParameterStatus("server_version"))
+// refuseServer reads the version and the encoding that every server sends while it greets.
+func refuseServer(conn *pgx.Conn) error {
+	if err := checkServerVersion(conn.PgConn().ParameterStatus("server_version")); err != nil {
+		return err
+	}
+	return checkServerEncoding(conn.PgConn().ParameterStatus("server_encoding"))
+}
+
+// checkServerEncoding takes the encoding of the database, "" where a pooler keeps it to itself. Names and payloads are UTF-8: LATIN1 has
+// no place for most of them, and SQL_ASCII, which servers get that were made without a locale, cannot read the escapes in JSON.
+func checkServerEncoding(encoding string) error {
+	if encoding == "" || encoding == "UTF8" {
+		return nil
+	}
+	return fmt.Errorf("%w but in %s, which cannot be changed: make one with CREATE DATABASE name ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0",
+		ErrNotUTF8, encoding)
 }
 
 // checkServerVersion takes a text like "15.3 (Debian 15.3-1)" or "18beta1".

@@ -309,6 +309,47 @@ func TestWaitReadyDoesNotWaitForWhatWillNotComeTrue(t *testing.T) {
 	require.ErrorContains(t, err, "does not exist")
 }
 
+// Servers that were made without a locale, as on a minimal machine, give their databases SQL_ASCII.
+func TestDatabaseThatIsNotUTF8IsRefused(t *testing.T) {
+	t.Parallel()
+	database := testdb.NewEmpty(t)
+	name := database.Name + "_ascii"
+	admin := database.Pool(t)
+	_, err := admin.Exec(t.Context(), "CREATE DATABASE "+name+" ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := admin.Exec(context.WithoutCancel(t.Context()), "DROP DATABASE "+name+" WITH (FORCE)")
+		require.NoError(t, err)
+	})
+	db := open(t, strings.Replace(database.ConnString(), database.Name, name, 1))
+	err = db.WaitReady(t.Context())
+	require.ErrorIs(t, err, pg.ErrNotUTF8)
+	require.ErrorContains(t, err, "CREATE DATABASE")
+}
+
+// What a database or a role says about client_encoding must not change what we read.
+func TestSessionsSpeakUTF8(t *testing.T) {
+	t.Parallel()
+	database := testdb.NewEmpty(t)
+	_, err := database.Pool(t).Exec(t.Context(), "ALTER DATABASE "+database.Name+" SET client_encoding = 'LATIN1'")
+	require.NoError(t, err)
+	require.NoError(t, open(t, database.ConnString()).ApplySchema(t.Context()), "scripts are refused in another encoding")
+}
+
+func TestReadOnlyDatabaseIsNamed(t *testing.T) {
+	t.Parallel()
+	database := testdb.NewEmpty(t)
+	_, err := database.Pool(t).Exec(t.Context(), "ALTER DATABASE "+database.Name+" SET default_transaction_read_only = on")
+	require.NoError(t, err)
+	db := open(t, database.ConnString())
+	err = db.ApplySchema(t.Context())
+	require.ErrorIs(t, err, pg.ErrUnavailable, "it may be promoted")
+	require.ErrorContains(t, err, "standby")
+	found, err := db.Inspect(t.Context())
+	require.NoError(t, err)
+	require.True(t, found.ReadOnly)
+}
+
 func TestClosedPool(t *testing.T) {
 	t.Parallel()
 	db, _ := setup(t)

@@ -19,12 +19,12 @@ const (
 )
 
 // WaitReady returns when the server answers, trying with growing pauses until ctx ends. What waiting cannot cure is returned
-// at once: ErrServerTooOld, a refused password, a database that does not exist, a pooler that nobody told of.
+// at once: ErrServerTooOld, ErrNotUTF8, a refused password, a database that does not exist, a pooler that nobody told of.
 func (db *DB) WaitReady(ctx context.Context) error {
 	var lastLog time.Time
 	for pause := firstReadyPause; ; pause = min(2*pause, mostReadyPause) {
 		err := db.Ping(ctx)
-		if err == nil || errors.Is(err, ErrServerTooOld) || isRefusal(err) {
+		if err == nil || errors.Is(err, ErrServerTooOld) || errors.Is(err, ErrNotUTF8) || isRefusal(err) {
 			return err
 		}
 		if now := time.Now(); ctx.Err() == nil && now.Sub(lastLog) >= readyLogEvery {
