@@ -12,7 +12,7 @@ FUZZTIME ?= 30s
 CHAOSTIME ?= 30m
 CHAOSSEED ?= 0
 
-.PHONY: run quickstart build man release test dashboard dashboard-check screenshots check lint manifests vulncheck fuzz chaos bench bench-quick bench-peers clean
+.PHONY: help run quickstart build man release test dashboard dashboard-check screenshots check lint manifests vulncheck fuzz chaos bench bench-quick bench-peers clean
 
 ## run: install what is missing, build, and serve on port 6632
 run:
@@ -20,11 +20,15 @@ run:
 	@$(MAKE) --no-print-directory build
 	@exec bin/queen serve
 
-## quickstart: send a file through the running broker and compare what comes out
-quickstart:
-	@go run ./examples/quickstart
+## help: what can be made
+help:
+	@sed -n 's/^## //p' Makefile
 
-## build: bin/queen
+## quickstart: send a file through the running broker (on PORT) and compare what comes out
+quickstart:
+	@go run ./examples/quickstart -url http://localhost:$${PORT:-6632}
+
+## build: bin/queen and bin/queenctl
 build:
 	go build -buildvcs=$(BUILDVCS) -o bin/ ./cmd/...
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what the Makefile's targets need and this machine lacks.
 #
-#   setup.sh run    PostgreSQL's server programs, for the private database of a broker without one
+#   setup.sh run    PostgreSQL's server programs, for the private database of a broker without one, and the authorities that Go's downloads need
 #   setup.sh test   also a C compiler for the race detector, the plpgsql checker, PgBouncer, and Node, npm and a browser for the console
 #   setup.sh peers  as run, and the other queues that bench/peers compares with; none is started as a service
 #
@@ -50,6 +50,13 @@ newer_node() {
 	hash -r
 }
 
+# Go fetches its toolchain and modules over HTTPS; it looks for authorities in these places, and a minimal system has none.
+has_authorities() {
+	[ -n "${SSL_CERT_FILE:-}${SSL_CERT_DIR:-}" ] || [ "$(uname -s)" != Linux ] || [ -e /etc/ssl/certs/ca-certificates.crt ] ||
+		[ -e /etc/pki/tls/certs/ca-bundle.crt ] || [ -e /etc/ssl/ca-bundle.pem ] || [ -e /etc/pki/tls/cacert.pem ] ||
+		[ -e /etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem ] || [ -e /etc/ssl/cert.pem ]
+}
+
 can_install() { [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; }
 
 updated=
@@ -92,7 +99,19 @@ external_database() {
 	[ -n "${DATABASE_URL:-}${PG_HOST:-}${PG_PORT:-}${PG_USER:-}${PG_PASSWORD:-}${PG_DATABASE:-}${PG_DB:-}" ]
 }
 
+setup_authorities() {
+	if has_authorities; then
+		return
+	fi
+	if can_install; then
+		install ca-certificates
+	else
+		say "no certificate authorities are installed, which Go needs to download what it builds with: install them (on Debian: apt-get install ca-certificates)"
+	fi
+}
+
 setup_run() {
+	setup_authorities
 	if external_database || server_bin >/dev/null; then
 		return
 	fi
@@ -120,6 +139,7 @@ install_stopped() {
 }
 
 setup_test() {
+	setup_authorities
 	missing=
 	server_bin >/dev/null || missing="$missing postgresql"
 	has_extension plpgsql_check || missing="$missing postgresql-plpgsql-check"

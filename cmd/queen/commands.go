@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -68,6 +69,9 @@ func (p program) run(ctx context.Context, args []string) int {
 }
 
 func (p program) command(ctx context.Context, args []string) error {
+	if slices.ContainsFunc(args, func(arg string) bool { return arg == "-h" || arg == "-help" || arg == "--help" }) {
+		args = []string{"help"} // no command takes flags
+	}
 	switch strings.Join(args, " ") {
 	case "", "serve":
 		return p.withSettings(func(cfg *broker.Config, log *slog.Logger) error {
@@ -95,7 +99,7 @@ func (p program) command(ctx context.Context, args []string) error {
 	case "version", "-version", "--version":
 		_, err := fmt.Fprintf(p.stdout, "queen %s (%s, %s/%s)\n", broker.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		return err
-	case "help", "-h", "-help", "--help":
+	case "help":
 		_, err := io.WriteString(p.stdout, usage)
 		return err
 	}

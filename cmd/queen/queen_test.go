@@ -57,6 +57,16 @@ func TestCommandLine(t *testing.T) {
 		}
 	})
 
+	t.Run("HelpWorksBehindEveryCommand", func(t *testing.T) {
+		t.Parallel()
+		for _, args := range [][]string{{"serve", "--help"}, {"schema", "-h"}, {"doctor", "-help"}} {
+			code, out, err := command(nil, args...)
+			require.Equal(t, exitOK, code, args)
+			require.Contains(t, out, "Usage:", args)
+			require.Empty(t, err, args)
+		}
+	})
+
 	t.Run("VersionIsOneLine", func(t *testing.T) {
 		t.Parallel()
 		code, out, _ := command(nil, "version")

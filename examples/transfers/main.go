@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -45,7 +46,8 @@ func run(ctx context.Context) error {
 		return err
 	}
 	serving, stopServing := context.WithCancel(ctx)
-	server := broker.New(cfg)
+	// It waits for a database that does not answer, and says so.
+	server := broker.New(cfg, broker.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))))
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(serving) }()
 	defer func() { stopServing(); <-ended }()
@@ -53,6 +55,9 @@ func run(ctx context.Context) error {
 	case <-server.Ready():
 	case err := <-ended:
 		ended <- nil
+		if err == nil {
+			return context.Cause(ctx) // interrupted while it waited
+		}
 		return fmt.Errorf("start the broker: %w", err)
 	}
 
