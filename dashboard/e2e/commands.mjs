@@ -120,6 +120,15 @@ export async function commands(browser) {
     await pasteShown('Move the group');
     equal(await depth(), all - 6, 'without p0');
   });
+  await check('pasted: a group is cloned', async () => {
+    await go(at.group);
+    await page.getByRole('button', { name: 'Clone…' }).click();
+    await dialog.getByLabel('Name of the other group').fill("-twin's $HOME");
+    await dialog.getByText('Counting…').waitFor({ state: 'hidden' });
+    await pasteShown('Put it there');
+    equal((await api('GET', `${address}/depth?group=${encodeURIComponent("-twin's $HOME")}`)).depth, await depth(), 'what the clone has before it');
+    await api('DELETE', `/api/v1/consumer-groups/${encodeURIComponent("-twin's $HOME")}`);
+  });
   await check('pasted: a lease is ended', async () => {
     const [first] = await pop(1);
     truth(first, 'nothing to pop');

@@ -75,6 +75,7 @@ export async function incidents(browser) {
     const other = await open(browser);
     await other.page.clock.install();
     const stat = other.page.locator('.stat', { hasText: 'Caught up in' });
+    const value = (text) => stat.locator('.value', { hasText: text });
     await other.go('/group?name=slow&queue=shop.drain');
     await stat.getByText('known after two looks').waitFor();
     const look = async () => {
@@ -82,7 +83,7 @@ export async function incidents(browser) {
       await other.page.keyboard.press('r');
     };
     await look();
-    await stat.getByText('no progress').waitFor();
+    await value('no progress').waitFor();
     await pop(19);
     await look();
     // 39 were before it, 20 are: the clock of the page has gone on a minute, and as long as the machine took.
@@ -90,11 +91,54 @@ export async function incidents(browser) {
     truth(/^\d+ min/.test(await stat.locator('.value').innerText()), await stat.locator('.value').innerText());
     await api('POST', '/api/v1/push', { items: Array.from({ length: 90 }, (_, n) => ({ queue: 'shop.drain', transactionId: `more-${n}`, payload: n })) });
     await look();
-    await stat.getByText('growing').waitFor();
+    await value('growing').waitFor();
     await pop(200);
     await look();
-    await stat.getByText('caught up').waitFor();
+    await value('caught up').waitFor();
     await other.close();
+  });
+
+  await check('a group shows who was seen at work, as far as that is known', async () => {
+    await api('POST', '/api/v1/push', { items: [1, 2, 3].map((n) => ({ queue: 'shop.drain', partition: `lane-${n}`, payload: n })) });
+    const popped = await api('GET', '/api/v1/pop/queue/shop.drain?consumerGroup=slow&batch=10&partitions=3');
+    await console_.go('/group?name=slow&queue=shop.drain');
+    // Past the answers that the pages before had.
+    await page.getByRole('button', { name: 'Refresh', exact: true }).click();
+    const row = page.getByRole('table', { name: 'Members seen' }).locator('tbody tr').first();
+    await row.waitFor();
+    const cells = await row.locator('td').allInnerTexts();
+    equal([cells[0], cells[1]], [popped.messages[0].leaseId.slice(0, 13), 'unknown']);
+    await picture(page, 'members');
+    equal(await violations(page), [], 'violations');
+  });
+
+  await check('a group is cloned at the position of another one, with a preview', async () => {
+    await api('POST', '/api/v1/consumer-groups/slow/queues/shop.drain/seek', { offset: 1 });
+    const depth = async (group) => (await api('GET', `/api/v1/resources/queues/shop.drain/depth?group=${group}`)).depth;
+    const left = await depth('slow');
+    await console_.go('/group?name=slow&queue=shop.drain');
+    await page.getByRole('button', { name: 'Clone…' }).click();
+    await dialog.getByLabel('Name of the other group').fill('twin');
+    await dialog.locator('div', { has: page.getByText('before it afterwards', { exact: true }) }).locator('dd', { hasText: new RegExp(`^${left}$`) }).first().waitFor();
+    await dialog.getByText('queenctl group clone slow twin --queue shop.drain --yes').waitFor();
+    await picture(page, 'clone');
+    equal(await violations(page), [], 'violations');
+    await dialog.getByRole('button', { name: 'Put it there' }).click();
+    await page.waitForURL('**/group?name=twin&queue=shop.drain');
+    equal([await depth('twin'), await depth('slow')], [left, left], 'depths');
+  });
+
+  await check('a queue with a delay shows what is not yet due', async () => {
+    await api('POST', '/api/v1/configure', { queue: 'shop.later', options: { delayedProcessing: 7200 } });
+    await api('POST', '/api/v1/push', { items: [1, 2, 3].map((n) => ({ queue: 'shop.later', transactionId: `later-${n}`, payload: n })) });
+    await console_.go('/queue?name=shop.later');
+    const panel = page.getByRole('region', { name: 'Upcoming messages' });
+    await panel.getByText(/^3 messages not yet due; the first in 1 h 5\d min/).waitFor();
+    equal(await panel.getByRole('button').allTextContents(), ['later-1', 'later-2', 'later-3']);
+    await picture(page, 'upcoming');
+    equal(await violations(page), [], 'violations');
+    await console_.go('/queue?name=shop.night');
+    equal(await panel.count(), 0, 'a queue without a delay');
   });
 
   await check('figures are compared with those of a week before, and saved', async () => {

@@ -171,7 +171,7 @@ func (s *Server) sought(w http.ResponseWriter, r *http.Request, target pg.SeekTa
 	return writeProcedure(w, http.StatusOK, answer)
 }
 
-// decodeSeek reads {"toEnd": true}, {"timestamp": text} or {"offset": n}, and whether the seek is only to be tried out ("dryRun": true).
+// decodeSeek reads {"toEnd": true}, {"timestamp": text}, {"offset": n} or {"group": another one}, and whether the seek is only to be tried out ("dryRun": true).
 // With endWhenEmpty, no body and a body without a target mean to the end, as clients send them for one partition.
 func decodeSeek(body []byte, endWhenEmpty bool) (target pg.SeekTarget, dryRun bool, err error) {
 	badBody := newError(codeBadBody, "bad body")
@@ -192,6 +192,9 @@ func decodeSeek(body []byte, endWhenEmpty bool) (target pg.SeekTarget, dryRun bo
 	if target.Offset, err = integerMember(members, "offset"); err != nil {
 		return target, false, badBody
 	}
+	if target.Group, err = stringMember(members, "group"); err != nil {
+		return target, false, badBody
+	}
 	if dryRun, _, err = boolMember(members, "dryRun"); err != nil {
 		return target, false, badBody
 	}
@@ -199,6 +202,10 @@ func decodeSeek(body []byte, endWhenEmpty bool) (target pg.SeekTarget, dryRun bo
 	switch {
 	case target.ToEnd: // wins over a timestamp, as it always has
 		return pg.SeekTarget{ToEnd: true}, dryRun, nil
+	case target.Group != "" && (given[1] || given[2]):
+		return target, false, newError(codeBadBody, "bad body: give a group, a timestamp or an offset, not several of them")
+	case target.Group != "":
+		return target, dryRun, nil
 	case given[1] && given[2]:
 		return target, false, newError(codeBadBody, "bad body: give a timestamp or an offset, not both")
 	case given[2] && *target.Offset < 0:

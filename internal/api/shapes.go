@@ -58,10 +58,10 @@ const (
 	shapeGroup           shape = `{"*":{"partitions":[{"partition":"string","workerId":"string|null","lastConsumedAt":"time|null","totalConsumed":"int","offsetLag":"int","timeLagSeconds":"int|null","leaseActive":"bool"}]}}`
 	shapeSubscription    shape = `{"subscriptionTimestamp":"string"}`
 	shapeSubscribed      shape = `{"success":"bool","consumerGroup":"string","newTimestamp":"string","rowsUpdated":"int"}`
-	shapeSeek            shape = `{"toEnd?":"bool|null","timestamp?":"string|null","offset?":"int|null","dryRun?":"bool|null"}`
+	shapeSeek            shape = `{"toEnd?":"bool|null","timestamp?":"string|null","offset?":"int|null","group?":"string|null","dryRun?":"bool|null"}`
 	shapeSeekPreview           = `"dryRun?":"bool","partitionsMoved?":"int","again?":"int","skipped?":"int","pending?":"int","leases?":"int"`
-	shapeSoughtGroup     shape = `{"success":"bool","consumerGroup":"string","queueName":"string","seekToEnd":"bool","targetTimestamp":"time|null","targetOffset?":"int","partitionName?":"string|null","partitionsUpdated":"int","updated?":"bool",` + shapeSeekPreview + `}`
-	shapeSoughtPartition shape = `{"success":"bool","consumerGroup":"string","queueName":"string","partitionName":"string","seekToEnd":"bool","targetTimestamp":"time|null","targetOffset?":"int","partitionsUpdated?":"int","updated":"bool",` + shapeSeekPreview + `}`
+	shapeSoughtGroup     shape = `{"success":"bool","consumerGroup":"string","queueName":"string","seekToEnd":"bool","targetTimestamp":"time|null","targetOffset?":"int","targetGroup?":"string","partitionName?":"string|null","partitionsUpdated":"int","updated?":"bool",` + shapeSeekPreview + `}`
+	shapeSoughtPartition shape = `{"success":"bool","consumerGroup":"string","queueName":"string","partitionName":"string","seekToEnd":"bool","targetTimestamp":"time|null","targetOffset?":"int","targetGroup?":"string","partitionsUpdated?":"int","updated":"bool",` + shapeSeekPreview + `}`
 	shapeDeletedGroup    shape = `{"success":"bool","consumerGroup":"string","queueName?":"string","deletedPartitions":"int","metadataDeleted":"bool"}`
 
 	shapeMode           = `{"hasQueueMode":"bool","busGroupsCount":"int","type":"string"}`

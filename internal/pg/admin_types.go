@@ -48,6 +48,8 @@ type SeekTarget struct {
 	Timestamp string
 	// Offset is the first message to deliver.
 	Offset *int64
+	// Group is another group, whose cursors are copied.
+	Group string
 }
 
 // A VolumeFilter chooses what MessageVolume counts. Times are as the caller wrote them, "" is the default of the procedure.

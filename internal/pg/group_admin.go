@@ -31,6 +31,9 @@ func (db *DB) SetGroupSubscription(ctx context.Context, tenant uuid.UUID, group,
 // SeekGroup moves the cursors of a group on every partition of a queue and returns the procedure's answer, which says
 // success:false with an error for unknown names. An unreadable timestamp is ErrBadData.
 func (db *DB) SeekGroup(ctx context.Context, tenant uuid.UUID, group, queue string, to SeekTarget) (json.RawMessage, error) {
+	if to.Group != "" {
+		return db.cloneGroup(ctx, tenant, group, queue, nil, to.Group, false)
+	}
 	if to.Offset != nil && !to.ToEnd {
 		return db.manage(ctx, "seek a group", `SELECT queen.log_seek_offset_v1($1::text, $2::text, NULL, $3::bigint, $4::uuid)`,
 			group, queue, *to.Offset, uuidArgument(tenant))
@@ -41,6 +44,9 @@ func (db *DB) SeekGroup(ctx context.Context, tenant uuid.UUID, group, queue stri
 
 // SeekPartition moves the cursor of a group on one partition; see SeekGroup.
 func (db *DB) SeekPartition(ctx context.Context, tenant uuid.UUID, group, queue, partition string, to SeekTarget) (json.RawMessage, error) {
+	if to.Group != "" {
+		return db.cloneGroup(ctx, tenant, group, queue, &partition, to.Group, false)
+	}
 	if to.Offset != nil && !to.ToEnd {
 		return db.manage(ctx, "seek a partition", `SELECT queen.log_seek_offset_v1($1::text, $2::text, $3::text, $4::bigint, $5::uuid)`,
 			group, queue, partition, *to.Offset, uuidArgument(tenant))
@@ -52,8 +58,17 @@ func (db *DB) SeekPartition(ctx context.Context, tenant uuid.UUID, group, queue,
 // SeekPreview counts what a seek would do and changes nothing; partition nil is every partition of the queue. The answer is the
 // procedure's; see SeekGroup for its failures.
 func (db *DB) SeekPreview(ctx context.Context, tenant uuid.UUID, group, queue string, partition *string, to SeekTarget) (json.RawMessage, error) {
+	if to.Group != "" {
+		return db.cloneGroup(ctx, tenant, group, queue, partition, to.Group, true)
+	}
 	return db.manage(ctx, "preview a seek", `SELECT queen.log_seek_preview_v1($1::text, $2::text, $3::text, $4::boolean, queen.parse_time_v1($5::text), $6::bigint, $7::uuid)`,
 		group, queue, partition, to.ToEnd, to.timestamp(), to.Offset, uuidArgument(tenant))
+}
+
+// cloneGroup is the seek to where another group is, or its preview; partition nil is every partition of the queue.
+func (db *DB) cloneGroup(ctx context.Context, tenant uuid.UUID, group, queue string, partition *string, from string, dryRun bool) (json.RawMessage, error) {
+	return db.manage(ctx, "clone a group", `SELECT queen.log_clone_group_v1($1::text, $2::text, $3::text, $4::text, $5::boolean, $6::uuid)`,
+		group, from, queue, partition, dryRun, uuidArgument(tenant))
 }
 
 // timestamp is the text to parse: none when the end was asked for.

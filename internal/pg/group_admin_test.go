@@ -168,6 +168,66 @@ func TestSeekPreview(t *testing.T) {
 	require.ErrorIs(t, err, pg.ErrBadData)
 }
 
+// A clone of a group gets what that group has not acknowledged, leased or not, and the group itself stays where it is.
+func TestCloneGroup(t *testing.T) {
+	t.Parallel()
+	db, database := kolkata(t)
+	ctx, tenant := t.Context(), pg.DefaultTenant
+	ids := map[string]uuid.UUID{}
+	for i := range 30 {
+		name := fmt.Sprint("p", i%3)
+		ids[name] = push(t, db, segment("q", name, fmt.Sprint("m", i))).PartitionID
+	}
+	_, err := db.SeekPartition(ctx, tenant, "g", "q", "p0", pg.SeekTarget{Offset: new(int64(4))})
+	require.NoError(t, err)
+	_, err = db.SeekPartition(ctx, tenant, "g", "q", "p1", pg.SeekTarget{ToEnd: true})
+	require.NoError(t, err)
+	// g has not touched p2, and holds a batch of p0; twin is ahead of it there, holds a lease, and waits for a redelivery elsewhere.
+	exec(t, database, `UPDATE queen.log_consumers SET worker_id = 'w', batch_end = 6, lease_expires_at = now() + INTERVAL '1 hour' WHERE consumer_group = 'g' AND committed = 3`)
+	exec(t, database, `UPDATE queen.log_partitions SET log_start = 2 WHERE name = 'p2'`)
+	exec(t, database, `INSERT INTO queen.log_consumers (partition_id, consumer_group, committed, worker_id, batch_end, lease_expires_at) SELECT id, 'twin', 7, 'v', 8, now() + INTERVAL '1 hour' FROM queen.log_partitions WHERE name = 'p0'`)
+
+	raw, err := db.SeekPreview(ctx, tenant, "twin", "q", nil, pg.SeekTarget{Group: "g"})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"success":true,"dryRun":true,"consumerGroup":"twin","queueName":"q","partitionName":null,"seekToEnd":false,"targetTimestamp":null,"targetGroup":"g",
+		"partitionsUpdated":3,"updated":false,"partitionsMoved":2,"again":4,"skipped":10,"pending":14,"leases":1}`, string(raw))
+	at, leased := committed(t, database, ids["p0"], "twin")
+	require.Equal(t, []any{int64(7), true}, []any{at, leased}, "a preview changes nothing")
+
+	raw, err = db.SeekGroup(ctx, tenant, "twin", "q", pg.SeekTarget{Group: "g"})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"success":true,"consumerGroup":"twin","queueName":"q","partitionName":null,"seekToEnd":false,"targetTimestamp":null,"targetGroup":"g","partitionsUpdated":3,"updated":true}`, string(raw))
+	for name, want := range map[string]int64{"p0": 3, "p1": 9, "p2": 1} {
+		at, leased := committed(t, database, ids[name], "twin")
+		require.Equal(t, want, at, name)
+		require.False(t, leased, "%s: a seek ends the lease", name)
+	}
+	at, leased = committed(t, database, ids["p0"], "g")
+	require.Equal(t, []any{int64(3), true}, []any{at, leased}, "the group that was copied stays as it is")
+	_, err = db.SeekPartition(ctx, tenant, "single", "q", "p1", pg.SeekTarget{Group: "g"})
+	require.NoError(t, err)
+	var cursors int
+	require.NoError(t, database.Pool(t).QueryRow(ctx, `SELECT count(*) FROM queen.log_consumers WHERE consumer_group = 'single'`).Scan(&cursors))
+	require.Equal(t, 1, cursors)
+
+	for _, dryRun := range []bool{true, false} {
+		for _, one := range []struct {
+			tenant             uuid.UUID
+			queue, from, error string
+		}{{tenant, "q", "nobody", "The group to copy was not found there"}, {tenant, "nothing", "g", "Queue not found or has no partitions"}, {uuid.New(), "q", "g", "Queue not found or has no partitions"}} {
+			seek := db.SeekGroup
+			if dryRun {
+				seek = func(ctx context.Context, tenant uuid.UUID, group, queue string, to pg.SeekTarget) (json.RawMessage, error) {
+					return db.SeekPreview(ctx, tenant, group, queue, nil, to)
+				}
+			}
+			raw, err := seek(ctx, one.tenant, "other", one.queue, pg.SeekTarget{Group: one.from})
+			require.NoError(t, err)
+			require.Contains(t, string(raw), one.error)
+		}
+	}
+}
+
 func TestStreamPages(t *testing.T) {
 	t.Parallel()
 	db, database := kolkata(t)

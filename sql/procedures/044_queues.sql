@@ -325,9 +325,84 @@ BEGIN
         'seekToEnd', FALSE, 'targetTimestamp', NULL, 'targetOffset', p_offset, 'partitionsUpdated', v_rows, 'updated', TRUE);
 END $$;
 
+-- log_clone_group_v1: put the cursor of a group where that of another group is.
+--   p_from       the group that is copied; where it has no cursor it counts as one that has passed nothing
+--   p_partition  NULL is every partition of the queue
+--   p_dry_run    only counts what would be read again
+-- What p_from has leased and not acknowledged is before p_group, too: nothing is skipped. The cursors of p_from stay as they are.
+-- Otherwise it is a seek, see log_seek_core_v1.
+-- Returns {"success":true,"dryRun":true,"consumerGroup","queueName","partitionName":null for all,"seekToEnd":false,"targetTimestamp":null,
+-- "targetGroup","partitionsUpdated","updated":false,"partitionsMoved","again","skipped","pending","leases"}, the figures as of
+-- log_seek_preview_v1, or without them and with "updated":true, or {"success":false,"error"}: Queue not found or has no partitions,
+-- Partition not found, The group to copy was not found there.
+-- Locks: as log_seek_core_v1; none for a dry run. Called by: pg.SeekGroup, pg.SeekPartition, pg.SeekPreview.
+CREATE OR REPLACE FUNCTION queen.log_clone_group_v1(
+    p_group TEXT, p_from TEXT, p_queue TEXT, p_partition TEXT, p_dry_run BOOLEAN,
+    p_tenant UUID DEFAULT '00000000-0000-0000-0000-000000000001')
+RETURNS JSONB
+LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_custom_plan
+AS $$
+DECLARE
+    v_queue  UUID;
+    v_ids    UUID[];
+    v_result JSONB := jsonb_build_object('success', TRUE, 'consumerGroup', p_group, 'queueName', p_queue, 'partitionName', p_partition,
+                          'seekToEnd', FALSE, 'targetTimestamp', NULL, 'targetGroup', p_from);
+    v_counts JSONB;
+BEGIN
+    SELECT q.id INTO v_queue FROM queen.queues q WHERE q.tenant_id = p_tenant AND q.name = p_queue;
+    IF COALESCE(p_dry_run, FALSE) THEN
+        SELECT array_agg(p.id) INTO v_ids
+          FROM queen.log_partitions p WHERE p.queue_id = v_queue AND (p_partition IS NULL OR p.name = p_partition);
+    ELSE
+        SELECT array_agg(l.id) INTO v_ids
+          FROM (SELECT p.id FROM queen.log_partitions p
+                 WHERE p.queue_id = v_queue AND (p_partition IS NULL OR p.name = p_partition)
+                 ORDER BY p.id
+                   FOR NO KEY UPDATE) l;
+    END IF;
+    IF v_ids IS NULL THEN
+        RETURN jsonb_build_object('success', FALSE, 'consumerGroup', p_group, 'queueName', p_queue, 'partitionsUpdated', 0,
+            'error', CASE WHEN p_partition IS NULL THEN 'Queue not found or has no partitions' ELSE 'Partition not found' END);
+    END IF;
+    IF NOT EXISTS (SELECT 1 FROM queen.log_consumers c WHERE c.partition_id = ANY (v_ids) AND c.consumer_group = p_from) THEN
+        RETURN jsonb_build_object('success', FALSE, 'consumerGroup', p_group, 'queueName', p_queue, 'partitionsUpdated', 0,
+            'error', 'The group to copy was not found there');
+    END IF;
+    IF COALESCE(p_dry_run, FALSE) THEN
+        WITH moved AS (
+            SELECT GREATEST(COALESCE(c.committed, -1), p.log_start - 1) AS old, GREATEST(COALESCE(f.committed, -1), p.log_start - 1) AS new,
+                   p.last_offset, c.worker_id IS NOT NULL AND c.worker_id <> '__retry__' AND c.lease_expires_at > clock_timestamp() AS leased
+              FROM queen.log_partitions p
+              LEFT JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p_group
+              LEFT JOIN queen.log_consumers f ON f.partition_id = p.id AND f.consumer_group = p_from
+             WHERE p.id = ANY (v_ids))
+        SELECT jsonb_build_object('dryRun', TRUE, 'updated', FALSE, 'partitionsUpdated', count(*), 'partitionsMoved', count(*) FILTER (WHERE m.new <> m.old),
+                   'again', COALESCE(sum(GREATEST(m.old - m.new, 0)), 0), 'skipped', COALESCE(sum(GREATEST(m.new - m.old, 0)), 0),
+                   'pending', COALESCE(sum(GREATEST(m.last_offset - m.new, 0)), 0), 'leases', count(*) FILTER (WHERE m.leased))
+          INTO v_counts
+          FROM moved m;
+        RETURN v_result || v_counts;
+    END IF;
+    -- A statement of its own: it sees every ack that committed before the locks were obtained.
+    INSERT INTO queen.log_consumers AS c (partition_id, consumer_group, committed)
+    SELECT p.id, p_group, LEAST(GREATEST(COALESCE(f.committed, -1), p.log_start - 1), p.last_offset)
+      FROM queen.log_partitions p
+      LEFT JOIN queen.log_consumers f ON f.partition_id = p.id AND f.consumer_group = p_from
+     WHERE p.id = ANY (v_ids)
+     ORDER BY p.id
+        ON CONFLICT (partition_id, consumer_group) DO UPDATE
+       SET committed = EXCLUDED.committed, batch_end = NULL, worker_id = NULL, lease_expires_at = NULL,
+           batch_retry_count = 0, attempt_offset = NULL, attempt_count = 0, isolate_end = NULL;
+    DELETE FROM queen.consumer_watermarks w WHERE w.queue_id = v_queue AND w.consumer_group = p_group;
+    INSERT INTO queen.hotlist_repairs (tenant_id, queue_id, consumer_group) VALUES (p_tenant, v_queue, p_group);
+    RETURN v_result || jsonb_build_object('partitionsUpdated', cardinality(v_ids), 'updated', TRUE);
+END $$;
+
 GRANT EXECUTE ON FUNCTION queen.log_queue_list_v1(JSONB) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_partition_list_v1(TEXT, JSONB, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_queue_depth_v1(TEXT, TEXT, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_capacity_v1(JSONB) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_purge_v1(TEXT, TEXT, TEXT, BOOLEAN, INTEGER, UUID) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION queen.log_seek_offset_v1(TEXT, TEXT, TEXT, BIGINT, UUID) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION queen.log_clone_group_v1(TEXT, TEXT, TEXT, TEXT, BOOLEAN, UUID) TO PUBLIC;

@@ -112,6 +112,16 @@ export interface GroupsAnswer {
   nextCursor: string | null;
 }
 
+/** What a move of a group would do. */
+export interface SeekPreview {
+  partitionsUpdated: number;
+  partitionsMoved: number;
+  again: number;
+  skipped: number;
+  pending: number;
+  leases: number;
+}
+
 /** What a group has before it in one partition, and who holds it. */
 export interface GroupPartition {
   queue: string;

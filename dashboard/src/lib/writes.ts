@@ -3,7 +3,7 @@ export const writes = [
   'create-queue', 'set-options', 'purge-consumed', 'purge-all', 'delete-queue',
   'push', 'push-copy', 'push-edited',
   'redrive-one', 'purge-one', 'redrive-many', 'purge-many', 'cancel-task',
-  'seek-group', 'seek-partition', 'end-lease', 'delete-group', 'delete-group-everywhere',
+  'seek-group', 'seek-partition', 'clone-group', 'end-lease', 'delete-group', 'delete-group-everywhere',
   'push-maintenance-on', 'push-maintenance-off', 'pop-maintenance-on', 'pop-maintenance-off',
 ] as const;
 
