@@ -81,7 +81,7 @@ func (s *subring) at(position uint32) *entry {
 	return &s.entries[position]
 }
 
-// append links an entry at the end of the ready list, or at its front. The caller holds the mutex.
+// link puts an entry at the end of the ready list, or at its front. The caller holds the mutex.
 func (s *subring) link(position uint32, front bool) {
 	e := &s.entries[position]
 	e.state, e.next = listed, 0
