@@ -88,8 +88,12 @@ func connConfig(o Options) *pgx.ConnConfig {
 	config := o.Config.Copy()
 	config.RuntimeParams = maps.Clone(config.RuntimeParams)
 	config.RuntimeParams["application_name"] = o.ApplicationName
+	// Poolers follow these from client to client. Texts are stored as they came, times that travel as text are read as they were written, and
+	// the simple protocol, which the leader and the statistics speak, is refused by the driver without the last one.
+	config.RuntimeParams["client_encoding"] = "UTF8"
 	config.RuntimeParams["TimeZone"] = "UTC"
-	config.RuntimeParams["client_encoding"] = "UTF8" // poolers follow these three from client to client
+	config.RuntimeParams["DateStyle"] = "ISO, MDY"
+	config.RuntimeParams["standard_conforming_strings"] = "on"
 	if o.pooled {
 		config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 		config.StatementCacheCapacity, config.DescriptionCacheCapacity = 0, cachedStatements
@@ -115,6 +119,8 @@ func sessionSettings(o Options) map[string]string {
 		"statement_timeout":                   milliseconds(o.StatementTimeout + time.Second),
 		"lock_timeout":                        milliseconds(o.LockTimeout),
 		"idle_in_transaction_session_timeout": "60000",
+		// A session that the server ends for idling is found out by the statement that would have used it.
+		"idle_session_timeout": "0",
 		// A compiled plan has never paid off for these short statements and cost 300 ms where it was chosen.
 		"jit":                           "off",
 		"default_transaction_isolation": "read committed",

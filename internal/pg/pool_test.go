@@ -19,13 +19,15 @@ import (
 func TestSessionsCarryTheirSettings(t *testing.T) {
 	t.Parallel()
 	// The database's own settings are the opposite of what the broker needs.
-	database := testdb.New(t, testdb.TimeZone("Asia/Kolkata"), testdb.Setting("default_transaction_isolation", "serializable"), testdb.Setting("jit", "on"))
+	database := testdb.New(t, testdb.TimeZone("Asia/Kolkata"), testdb.Setting("default_transaction_isolation", "serializable"), testdb.Setting("jit", "on"),
+		testdb.Setting("idle_session_timeout", "50"), testdb.Setting("standard_conforming_strings", "off"), testdb.Setting("DateStyle", "German, DMY"),
+		testdb.Setting("client_encoding", "LATIN1"))
 	db := open(t, database.ConnString(), func(o *pg.Options) {
 		o.StatementTimeout, o.LockTimeout = 7*time.Second, 1500*time.Millisecond
 	})
 	overrideHasPending(t, database, `PERFORM set_config('queen.seen', '', false); INSERT INTO public.seen
 SELECT name, setting FROM pg_settings WHERE name IN ('TimeZone', 'statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout', 'jit',
-       'default_transaction_isolation', 'application_name')`)
+       'default_transaction_isolation', 'application_name', 'idle_session_timeout', 'standard_conforming_strings', 'DateStyle', 'client_encoding')`)
 	pool := database.Pool(t)
 	_, err := pool.Exec(t.Context(), "CREATE TABLE public.seen (name text, setting text)")
 	require.NoError(t, err)
@@ -43,7 +45,8 @@ SELECT name, setting FROM pg_settings WHERE name IN ('TimeZone', 'statement_time
 	require.NoError(t, rows.Err())
 	require.Equal(t, map[string]string{
 		"TimeZone": "UTC", "statement_timeout": "8000", "lock_timeout": "1500", "idle_in_transaction_session_timeout": "60000", "jit": "off",
-		"default_transaction_isolation": "read committed", "application_name": "queen test",
+		"default_transaction_isolation": "read committed", "application_name": "queen test", "idle_session_timeout": "0",
+		"standard_conforming_strings": "on", "DateStyle": "ISO, MDY", "client_encoding": "UTF8",
 	}, seen)
 }
 
