@@ -89,7 +89,7 @@ func (b *Broker) newHTTPFront(e *engine) *httpFront {
 	most := mostConnections(openFiles(), b.cfg.Database.PoolSize)
 	if b.cfg.Server.FastPath && b.cfg.TLS.Cert == "" && http1.Supported {
 		f.fast = http1.New(http1.Config{
-			Handler: f.general.Handler, Takes: api.Busy, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, WriteTimeout: api.DefaultStallTimeout,
+			Handler: e.handler, Began: e.requests.begin, Ended: e.requests.done, Takes: api.Busy, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, WriteTimeout: api.DefaultStallTimeout,
 			ErrorLog: f.general.ErrorLog, MaxConns: most,
 		})
 	} else if most > 0 {
@@ -147,11 +147,13 @@ type requests struct {
 
 func (r *requests) count(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		r.n.Add(1)
+		r.begin()
 		defer r.done()
 		next.ServeHTTP(w, request)
 	})
 }
+
+func (r *requests) begin() { r.n.Add(1) }
 
 func (r *requests) done() {
 	if r.n.Add(-1) > 0 {

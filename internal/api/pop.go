@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"queenmq/internal/engine/pop"
@@ -58,10 +59,32 @@ func (s *Server) pop(w http.ResponseWriter, r *http.Request, request pop.Request
 		if !s.meter.Park(request.Tenant) {
 			return newError(codeTooManyParked, errorRows[codeTooManyParked].text)
 		}
-		defer s.meter.Unpark(request.Tenant)
 	}
-	result, err := s.claim(r.Context(), request)
+	answer, ok := w.(*response)
+	request.Suspends = ok && request.Wait && answer.suspender() != nil
+	return s.popped(w, r, request.Wait, func() (popResult, error) { return s.claim(r.Context(), request) })
+}
+
+// popped sends what claim returns, unless that is yet to be waited for. parks says that the pop counts among those that may park.
+func (s *Server) popped(w http.ResponseWriter, r *http.Request, parks bool, claim func() (popResult, error)) error {
+	suspended := false
+	defer func() {
+		if parks && !suspended {
+			s.meter.Unpark(tenantOf(r))
+		}
+	}()
+	result, err := claim()
+	var later *pop.SuspendedError
+	later, suspended = errors.AsType[*pop.SuspendedError](err)
 	switch {
+	case suspended:
+		w.(*response).waits = continuation{ //nolint:forcetypeassert // nothing is suspended otherwise
+			wait: func() { later.Wait(r.Context()) },
+			resume: func() error {
+				return s.popped(w, r, parks, func() (popResult, error) { return claimed(later.Resume(r.Context())) })
+			},
+		}
+		return nil
 	case err != nil:
 		return err
 	case result == nil:
@@ -70,6 +93,14 @@ func (s *Server) pop(w http.ResponseWriter, r *http.Request, request pop.Request
 	}
 	s.metrics.popMessages.Add(int64(result.Messages()))
 	return s.deliver(w, r, result)
+}
+
+// claimed is a result with the interface for it. A nil pointer must not become a non-nil interface.
+func claimed(result *pop.Result, err error) (popResult, error) {
+	if result == nil {
+		return nil, err
+	}
+	return result, err
 }
 
 // deliver sends a claimed batch. When it cannot be sent the batch goes back, so that others get it now and not after the

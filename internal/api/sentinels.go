@@ -70,8 +70,8 @@ var sentinels = []sentinel{
 	{"pop.ErrUndecodable", pop.ErrUndecodable, codeInternal},
 }
 
-// typedErrors are the exported error types and how classifyTyped answers them.
-var typedErrors = []string{"pg.OptionError", "pg.TransactionError", "push.QueueFullError", "auth.TokenError"}
+// typedErrors are the exported error types that classifyTyped answers, and pop.SuspendedError, which is never answered: popped takes it.
+var typedErrors = []string{"pg.OptionError", "pg.TransactionError", "push.QueueFullError", "auth.TokenError", "pop.SuspendedError"}
 
 // classifyTyped answers for errors that carry their own text for the client.
 func classifyTyped(err error) (code, string) {

@@ -59,10 +59,23 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = s.handle(found.route, answer, r)
 	}
-	if err != nil {
-		s.fail(answer, r, found.route.failed, err)
+	s.conclude(found.route, answer, r, err)
+}
+
+// conclude ends an answer, or leaves its end to a handler that waits: the frames of its stack are not kept for as long.
+func (s *Server) conclude(route *route, answer *response, r *http.Request, err error) {
+	if waits := answer.waits; waits.resume != nil {
+		answer.waits = continuation{}
+		answer.suspender().Suspend(waits.wait, func() {
+			defer s.recovered(answer, r)
+			s.conclude(route, answer, r, waits.resume())
+		})
+		return
 	}
-	s.metrics.answered(found.route, answer.status)
+	if err != nil {
+		s.fail(answer, r, route.failed, err)
+	}
+	s.metrics.answered(route, answer.status)
 }
 
 // handle runs the handler of a route, or gives an answer that was made a moment ago to callers who take it.
@@ -198,11 +211,31 @@ type response struct {
 	multiplexed bool
 	// body is the room that the request's body takes.
 	body bodyHold
+	// waits is what follows when a handler returns to wait; see conclude.
+	waits continuation
 
 	mu sync.Mutex
 	// line bounds the write of a large answer that is under way; nil without one.
 	line    *http.ResponseController
 	givenUp bool
+}
+
+// A continuation is the rest of a handler that waits: wait returns when resume is to be called.
+type continuation struct {
+	wait   func()
+	resume func() error
+}
+
+// A suspender is the writer of a server that can wait for the handler, with less memory. After Suspend the handler returns without an answer;
+// when wait has returned, resume is called as if it were the handler.
+type suspender interface {
+	Suspend(wait, resume func())
+}
+
+// suspender returns that of the answer; nil when its handler has to do the waiting.
+func (w *response) suspender() suspender {
+	can, _ := w.ResponseWriter.(suspender)
+	return can
 }
 
 func (w *response) WriteHeader(status int) {

@@ -190,11 +190,7 @@ func New(cfg Config, deps Deps) *Server {
 	s := &Server{cfg: cfg, deps: deps, log: cfg.Log, router: newRouter(routes), started: time.Now(), meter: tenant.NewMeter(cfg.Limits), bodies: newBodyRoom(cfg.MaxInflightBodyBytes, cfg.BodyWait)}
 	s.description = sync.OnceValues(func() ([]byte, error) { return describe(routes) })
 	s.claim = func(ctx context.Context, r pop.Request) (popResult, error) {
-		result, err := deps.Popper.Pop(ctx, r)
-		if result == nil {
-			return nil, err // a nil pointer must not become a non-nil interface
-		}
-		return result, err
+		return claimed(deps.Popper.Pop(ctx, r))
 	}
 	s.metrics = newMetrics(deps.Registry, s)
 	return s

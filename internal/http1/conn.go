@@ -64,10 +64,14 @@ type conn struct {
 	cancel context.CancelFunc // of the request under way, or nil
 }
 
-// serve reads requests until the connection ends or goes to the others.
-func (c *conn) serve() {
-	kept := true
+// serve reads requests until the connection ends, goes to the others, or waits for a handler that has suspended itself. It begins with the
+// rest of such a request unless suspended is nil.
+func (c *conn) serve(suspended *exchange) {
+	kept, waits := true, false
 	defer func() {
+		if waits {
+			return
+		}
 		c.releaseBuffer()
 		c.server.forget(c)
 		if kept {
@@ -77,20 +81,41 @@ func (c *conn) serve() {
 			_ = c.tcp.Close()
 		}
 	}()
-	for {
-		x, ok := c.next()
-		switch {
-		case !ok:
-			return
-		case x == nil:
-			kept = false
-			c.handOver()
-			return
+	for x := suspended; ; x = nil {
+		next := over
+		if x != nil {
+			next = c.run(x, x.takeRest())
+		} else {
+			var ok bool
+			x, ok = c.next()
+			switch {
+			case !ok:
+				return
+			case x == nil:
+				kept = false
+				c.handOver()
+				return
+			}
+			next = c.answer(x)
 		}
-		if !c.answer(x) {
+		switch next {
+		case over:
 			return
+		case waiting:
+			waits = true
+			c.server.work.Add(1)
+			go c.wait(x)
+			return
+		case again:
 		}
 	}
+}
+
+// wait is where a suspended request waits: in a goroutine of its own, because the stack of the one that ran the handler has grown and stays so.
+func (c *conn) wait(x *exchange) {
+	defer c.server.work.Done()
+	x.wait()
+	c.serve(x)
 }
 
 // next waits for a request and reads its header. Nil with true says that the others shall have the connection, false that it has ended.
@@ -226,44 +251,68 @@ func (c *conn) handOver() {
 	c.server.others.give(&replayed{Conn: c.tcp, tcp: c.tcp, prefix: prefix, left: sync.OnceFunc(func() { c.server.open.Add(-1) })})
 }
 
-// answer runs the handler, and reports whether the connection can have another request.
-func (c *conn) answer(x *exchange) (again bool) {
+// An outcome is what comes after a request.
+type outcome int
+
+const (
+	over    outcome = iota // nothing, the connection ends
+	again                  // another request
+	waiting                // the rest of it
+)
+
+// answer runs the handler.
+func (c *conn) answer(x *exchange) outcome {
 	ctx, cancel := context.WithCancel(context.Background())
 	if !c.begin(cancel) {
 		cancel()
-		return false
+		return over
 	}
-	done := false
+	x.cancel = cancel
+	x.request = *x.request.WithContext(ctx)
+	c.server.cfg.Began()
+	return c.run(x, func() { c.server.cfg.Handler.ServeHTTP(x, &x.request) })
+}
+
+// run calls the handler, or the rest of it, and ends the answer.
+func (c *conn) run(x *exchange, handler func()) (next outcome) {
+	done, finished := false, false
 	defer func() {
 		if done {
 			return
 		}
-		c.finish()
-		cancel()
+		if !finished {
+			c.finish(x)
+		}
 		if cause := recover(); cause != nil && cause != http.ErrAbortHandler { //nolint:errorlint // the value itself, as net/http compares it
 			c.server.logf("http: panic serving %v: %v\n%s", c.tcp.RemoteAddr(), cause, debug.Stack())
 		}
-		again = false
+		next = over
 	}()
-	c.server.cfg.Handler.ServeHTTP(x, x.request.WithContext(ctx))
-	c.finish()
-	cancel()
-	again = x.finish()
+	handler()
+	if x.wait != nil {
+		done = true
+		return waiting
+	}
+	finished = true
+	c.finish(x)
+	more := x.finish()
 	done = true
 	c.answered, c.afterPost = true, x.request.Method == http.MethodPost
-	if !again {
-		if x.body.left > 0 {
-			c.linger()
-		}
-		x.recycle()
-		return false
+	if !more && x.body.left > 0 {
+		c.linger()
 	}
 	x.recycle()
-	if len(c.in) > 0 {
-		return !c.server.closing.Load()
+	switch {
+	case !more, c.server.closing.Load() && len(c.in) > 0:
+		return over
+	case len(c.in) > 0:
+		return again
 	}
 	c.since.Store(c.server.clock.now())
-	return c.state.CompareAndSwap(stateActive, stateIdle) && !c.server.closing.Load()
+	if !c.state.CompareAndSwap(stateActive, stateIdle) || c.server.closing.Load() {
+		return over
+	}
+	return again
 }
 
 // begin makes the request known to those who watch the connection.
@@ -284,10 +333,13 @@ func (c *conn) begin(cancel context.CancelFunc) bool {
 	return true
 }
 
-func (c *conn) finish() {
+// finish ends what the handler is part of.
+func (c *conn) finish(x *exchange) {
 	c.mu.Lock()
 	c.cancel = nil
 	c.mu.Unlock()
+	x.cancel()
+	c.server.cfg.Ended()
 }
 
 // hungUp ends the context of the request under way, unless more requests wait to be read.

@@ -8,8 +8,9 @@
 //
 // # Memory
 //
-// A connection is one goroutine. It has a buffer only from the first byte of a header until the body has been read, so that idle
-// connections and requests that wait for long have none. There is no goroutine that looks for clients that leave: one epoll instance
+// A connection is one goroutine; a handler that waits can suspend itself (the writer's method Suspend), and goes on in another one that has
+// waited with a small stack. It has a buffer only from the first byte of a header until the body has been read, so that idle connections and
+// requests that wait for long have none. There is no goroutine that looks for clients that leave: one epoll instance
 // watches all connections for the end of their input and ends the context of the request under way.
 //
 // # Concurrency

@@ -1,6 +1,7 @@
 package http1
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/url"
@@ -29,6 +30,10 @@ type exchange struct {
 	typed bool
 	held  []byte
 	fault error // of the connection
+	// cancel ends the context of the request.
+	cancel context.CancelFunc
+	// wait and resume are the rest of a handler that has suspended itself.
+	wait, resume func()
 	// writeDeadline says that the handler has set one.
 	writeDeadline atomic.Bool
 }
@@ -65,6 +70,27 @@ func (x *exchange) releaseOut() {
 		}
 		x.out = nil
 	}
+}
+
+// Suspend lets the handler wait without its stack: it returns without having begun the answer, and when wait has returned, resume is called as
+// if it were the handler; it may suspend itself again. Both are called exactly once, in another goroutine. wait must not panic, and should
+// return soon after the context of the request has ended: thousands that wait are to need a kilobyte of stack each. The request has no path
+// values any more.
+func (x *exchange) Suspend(wait, resume func()) {
+	x.wait, x.resume = wait, resume
+	r := &x.request
+	kept := http.Request{
+		Method: r.Method, URL: r.URL, Proto: r.Proto, ProtoMajor: r.ProtoMajor, ProtoMinor: r.ProtoMinor, Header: r.Header, Body: r.Body,
+		ContentLength: r.ContentLength, Close: r.Close, Host: r.Host, RequestURI: r.RequestURI, Pattern: r.Pattern,
+	}
+	*r = *kept.WithContext(r.Context())
+}
+
+// takeRest returns what is left of a suspended handler.
+func (x *exchange) takeRest() func() {
+	rest := x.resume
+	x.wait, x.resume = nil, nil
+	return rest
 }
 
 // Header is that of the answer. Changes after WriteHeader have no effect.

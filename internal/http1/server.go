@@ -16,6 +16,9 @@ type Config struct {
 	// Handler answers the requests that are served here. It must not keep the request or its body when it returns. RemoteAddr is empty, and
 	// the context holds no values.
 	Handler http.Handler
+	// Began and Ended are called before the handler is, and when its request is answered or given up, also when it was suspended in between.
+	// Nil calls nothing.
+	Began, Ended func()
 	// Takes reports whether requests with a method (GET or POST) and an escaped path are served here. Routes whose answers are short or whole
 	// are of this kind: an answer without a Content-Length is held back until the handler returns.
 	Takes func(method, path string) bool
@@ -57,6 +60,12 @@ type Server struct {
 
 // New returns a server that does nothing until Serve is called.
 func New(cfg Config) *Server {
+	if cfg.Began == nil {
+		cfg.Began = func() {}
+	}
+	if cfg.Ended == nil {
+		cfg.Ended = func() {}
+	}
 	return &Server{
 		cfg: cfg, others: newHandover(), stop: make(chan struct{}),
 		listeners: map[net.Listener]struct{}{}, conns: map[uint64]*conn{},
@@ -166,7 +175,7 @@ func (s *Server) accept(accepted net.Conn) {
 	s.mu.Unlock()
 	go func() {
 		defer s.work.Done()
-		c.serve()
+		c.serve(nil)
 	}()
 }
 

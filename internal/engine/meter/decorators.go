@@ -2,6 +2,7 @@ package meter
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -90,26 +91,37 @@ func (m *Meter) Popper(next popper) *Popper { return &Popper{m, next} }
 // Pop calls the engine and counts.
 func (p *Popper) Pop(ctx context.Context, r pop.Request) (*pop.Result, error) {
 	result, err := p.next.Pop(ctx, r)
+	if suspended, ok := errors.AsType[*pop.SuspendedError](err); ok {
+		tenant, kind, queue := r.Tenant, r.Kind, r.Queue
+		suspended.WhenEnded(func(result *pop.Result, err error) { p.count(tenant, kind, queue, result, err) })
+		return nil, err
+	}
+	p.count(r.Tenant, r.Kind, r.Queue, result, err)
+	return result, err
+}
+
+// count counts a pop that has come to its end.
+func (p *Popper) count(tenant uuid.UUID, kind pop.Kind, queue string, result *pop.Result, err error) {
 	m := p.meter
 	m.total.popRequests.Add(1)
 	if result == nil {
 		if err == nil {
 			m.total.popEmpty.Add(1)
-			if r.Kind != pop.Discovery {
-				if queue := m.queue(r.Tenant, r.Queue); queue != nil {
+			if kind != pop.Discovery {
+				if queue := m.queue(tenant, queue); queue != nil {
 					queue.popRequests.Add(1)
 					queue.popEmpty.Add(1)
 				}
 			}
 		}
-		return nil, err
+		return
 	}
 	now := time.Now()
 	var last *Queue
 	for i := range result.Partitions {
 		batch := &result.Partitions[i]
 		if last == nil || last.Name != batch.Queue {
-			if last = m.queue(r.Tenant, batch.Queue); last != nil {
+			if last = m.queue(tenant, batch.Queue); last != nil {
 				last.popRequests.Add(1)
 			}
 		}
@@ -125,7 +137,6 @@ func (p *Popper) Pop(ctx context.Context, r pop.Request) (*pop.Result, error) {
 			}
 		})
 	}
-	return result, err
 }
 
 // acker is the part of the engine that acknowledges.

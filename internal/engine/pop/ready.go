@@ -25,57 +25,64 @@ const (
 
 // serveReady serves a queue pop from the hot list: it parks in the crowd of its ring, where it costs no statement and no timer but its
 // deadline's.
-func (s *Server) serveReady(ctx context.Context, req *Request, l *look, deadline time.Time) (*Result, error) {
-	if deadline.IsZero() {
-		result, _, err := s.lookReady(ctx, l, deadline)
+func (s *Server) serveReady(ctx context.Context, p *poll) (*Result, error) {
+	l := &p.look
+	if p.deadline.IsZero() {
+		result, _, err := s.lookReady(ctx, l, p.deadline)
 		return result, err
 	}
-	place := ready.NewParked()
-	place.Takes = min(wanted(l), l.Budget)
-	handed := &offer{look: l}
-	place.Owner = handed
-	defer func() { // a wake that this pop does not use goes to the next
-		place.Leave()
-		place.Settle()
-	}()
+	p.settle()
+	defer p.quit()
 	for {
-		result, ring, err := s.lookUntil(ctx, l, deadline)
+		if p.parked {
+			p.parked = false
+			if result, over, err := s.leave(ctx, p); over {
+				return result, err
+			}
+		}
+		result, ring, err := s.lookUntil(ctx, l, p.deadline)
 		if errors.Is(err, errLookTooLate) {
 			return nil, nil
 		}
 		if result != nil || err != nil {
 			return result, err
 		}
-		place.Settle()
-		left := time.Until(deadline)
-		if left <= 0 {
+		p.place.Settle()
+		p.longest = min(jitter(relook), time.Until(p.deadline))
+		if p.longest <= 0 {
 			return nil, nil
 		}
 		if ring == nil {
-			return s.serveSearching(ctx, req, l, deadline)
+			return s.serveSearching(ctx, &p.Request, l, p.deadline)
 		}
 		l.room.release()
-		place.Enlistable = l.enlistable
-		ring.Park(place)
-		why := s.park(ctx, place.Woken, min(jitter(relook), left))
-		if !place.Serve(answerGrace) {
-			return nil, ctx.Err() // too late; whoever enlisted it gives back what comes
+		p.place.Enlistable = l.enlistable
+		ring.Park(p.place)
+		p.parked = true
+		if p.Suspends {
+			return nil, &SuspendedError{s, p}
 		}
-		place.Leave()
-		if result, err := s.accept(ctx, handed); result != nil || err != nil {
-			return result, err
-		}
-		switch why {
-		case callerLeft:
-			return nil, ctx.Err()
-		case stopping:
-			return nil, nil
-		case woken, elapsed:
-		}
-		if s.closed() {
-			return nil, nil
-		}
+		p.why = s.park(ctx, p.place.Woken, p.longest)
 	}
+}
+
+// leave ends the parking of a poll, and tells whether it is over.
+func (s *Server) leave(ctx context.Context, p *poll) (result *Result, over bool, err error) {
+	if !p.place.Serve(answerGrace) {
+		return nil, true, ctx.Err() // too late; whoever enlisted it gives back what comes
+	}
+	p.place.Leave()
+	if result, err := s.accept(ctx, &p.handed); result != nil || err != nil {
+		return result, true, err
+	}
+	switch p.why {
+	case callerLeft:
+		return nil, true, ctx.Err()
+	case stopping:
+		return nil, true, nil
+	case woken, elapsed:
+	}
+	return nil, s.closed(), nil
 }
 
 // lookUntil looks once, until a moment after the deadline. Its context ends with it: thousands of parked pops would keep theirs.

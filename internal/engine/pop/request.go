@@ -55,6 +55,9 @@ type Request struct {
 	// SubMode and SubFrom seed the cursor of a group that has none, as the client sent them. An empty SubMode is the
 	// server's default.
 	SubMode, SubFrom string
+	// Suspends says that the caller has better places to wait than the stack it called from: where the pop would wait for messages it returns
+	// a [SuspendedError] instead. Only queue pops of the hot list do.
+	Suspends bool
 }
 
 // concerns says whether a wake for these partitions is worth a look.

@@ -204,10 +204,18 @@ func (s *Server) Stats() Stats {
 // empty for the group, the deadline passed, pops are paused, or the server is stopping.
 //
 // Errors are those of the database door; [ErrUndecodable] for an auto-ack pop that met a segment that cannot be read; and ctx's
-// own when the caller left, after which nothing stays leased.
+// own when the caller left, after which nothing stays leased; and [SuspendedError] for a request that asked for it.
 func (s *Server) Pop(ctx context.Context, req Request) (*Result, error) {
 	s.counts.requests.Add(1)
-	result, err := s.serveWithin(ctx, &req)
+	return s.goOn(ctx, s.newPoll(&req))
+}
+
+// goOn serves a pop, from its beginning or from where it was suspended.
+func (s *Server) goOn(ctx context.Context, p *poll) (*Result, error) {
+	result, err := s.serveWithin(ctx, p)
+	if p.parked {
+		return nil, err
+	}
 	if result == nil && err == nil {
 		s.counts.empty.Add(1)
 	}
@@ -224,20 +232,16 @@ func (s *Server) Pop(ctx context.Context, req Request) (*Result, error) {
 }
 
 // serveWithin serves a pop as soon as there is room for its answer.
-func (s *Server) serveWithin(ctx context.Context, req *Request) (*Result, error) {
-	l := s.newLook(req)
+func (s *Server) serveWithin(ctx context.Context, p *poll) (*Result, error) {
+	l := &p.look
 	defer func() { l.room.release() }() // a result has taken it over
-	var deadline time.Time
-	if l.waits {
-		deadline = time.Now().Add(min(req.Timeout, MaxTimeout))
-	}
 	for {
-		result, err := s.serve(ctx, req, l, deadline)
+		result, err := s.serve(ctx, p)
 		full, noRoom := errors.AsType[*noRoomError](err)
 		if !noRoom {
 			return result, err
 		}
-		if err := s.waitForRoom(ctx, l, deadline, full.needs); err != nil || s.closed() {
+		if err := s.waitForRoom(ctx, l, p.deadline, full.needs); err != nil || s.closed() {
 			return nil, err
 		}
 	}
@@ -267,22 +271,19 @@ func (s *Server) makeRoom(ctx context.Context, l *look, bytes int64) error {
 	return s.room.wait(ctx, &l.room, max(bytes, s.room.expects(queueKey{l.Tenant, l.Queue})))
 }
 
-// serve looks once, or again and again until something ends the wait. A zero deadline is that of a pop that does not wait.
-func (s *Server) serve(ctx context.Context, req *Request, l *look, deadline time.Time) (*Result, error) {
+// serve looks once, or again and again until something ends the wait.
+func (s *Server) serve(ctx context.Context, p *poll) (*Result, error) {
 	switch {
-	case s.closed():
+	case s.closed() && !p.parked: // one that has waited may have been handed something over
 		return nil, nil
-	case req.Kind == Queue && s.hot != nil:
-		return s.serveReady(ctx, req, l, deadline)
-	case deadline.IsZero():
-		return s.attempt(ctx, l)
+	case p.Kind == Queue && s.hot != nil:
+		return s.serveReady(ctx, p)
+	case p.deadline.IsZero():
+		return s.attempt(ctx, &p.look)
 	}
-	return s.serveSearching(ctx, req, l, deadline)
+	return s.serveSearching(ctx, &p.Request, &p.look, p.deadline)
 }
 
-// newLook is the first look of a request. It is made apart from the frames that a parked pop keeps on its stack.
-//
-//go:noinline
 func (s *Server) newLook(req *Request) *look {
 	return &look{kind: req.Kind, override: req.LeaseSeconds, waits: req.Wait && req.Timeout > 0, PopRequest: req.claim(newLease(), s.cfg.DefaultMode)}
 }
