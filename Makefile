@@ -79,7 +79,7 @@ check:
 	go vet ./...
 	$(TOOL) staticcheck ./...
 
-## lint: the long list of .golangci.yml, with an installed golangci-lint
+## lint: the linters of .golangci.yml, with an installed golangci-lint
 lint: check
 	golangci-lint run
 

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/json"
 	"encoding/json/jsontext"
 	jsonv2 "encoding/json/v2"
 	"fmt"
@@ -59,7 +58,7 @@ func decodeCycle(members map[string]jsontext.Value) (stream.Cycle, error) {
 		return cycle, err
 	}
 	if len(operations) > 0 {
-		cycle.StateOps = json.RawMessage(members["state_ops"])
+		cycle.StateOps = members["state_ops"]
 	}
 	expected, err := arrayMember(members, "if_state")
 	if err != nil {
@@ -75,7 +74,7 @@ func decodeCycle(members map[string]jsontext.Value) (stream.Cycle, error) {
 		}
 	}
 	if len(expected) > 0 {
-		cycle.IfState = json.RawMessage(members["if_state"])
+		cycle.IfState = members["if_state"]
 	}
 	elements, err := arrayMember(members, "push_items")
 	if err != nil {

@@ -191,7 +191,7 @@ func (s *Server) streamState(w http.ResponseWriter, r *http.Request) error {
 		if err := jsonv2.Unmarshal(raw, &n); err != nil {
 			return newError(codeBadBody, "bad body: ripe_at_or_before must be a number of milliseconds")
 		}
-		filter.RipeAtOrBefore = json.RawMessage(raw)
+		filter.RipeAtOrBefore = raw
 	}
 	return relay(w)(s.deps.Streamer.State(r.Context(), tenantOf(r), ids[0], ids[1], filter))
 }
