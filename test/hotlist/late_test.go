@@ -61,11 +61,14 @@ func (p place) push(c node, partition string, names ...string) {
 	}
 }
 
-// pop waits up to ten seconds and returns the transaction ids.
+// longest is how long pops wait: as long as a slow machine may need, and not so long that a parked pop looks by itself.
+const longest = 25 * time.Second
+
+// pop waits and returns the transaction ids.
 func (p place) pop(c node, lease int) (names []string, batch *wire.Batch) {
 	p.t.Helper()
 	batch, err := c.Pop(p.t.Context(), wire.PopRequest{
-		Queue: "orders", AnyPartition: true, Group: "g", Batch: 100, Wait: true, Timeout: 10 * time.Second, LeaseSeconds: lease,
+		Queue: "orders", AnyPartition: true, Group: "g", Batch: 100, Wait: true, Timeout: longest, LeaseSeconds: lease,
 	})
 	require.NoError(p.t, err)
 	if batch != nil {
@@ -103,7 +106,7 @@ func (p place) parked(c node) <-chan []string {
 	got := make(chan []string, 1)
 	go func() {
 		batch, err := c.Pop(context.WithoutCancel(p.t.Context()), wire.PopRequest{
-			Queue: "orders", AnyPartition: true, Group: "g", Batch: 100, Wait: true, Timeout: 10 * time.Second, LeaseSeconds: 60,
+			Queue: "orders", AnyPartition: true, Group: "g", Batch: 100, Wait: true, Timeout: longest, LeaseSeconds: 60,
 		})
 		names := []string{fmt.Sprint(err)}
 		if err == nil {
@@ -116,7 +119,7 @@ func (p place) parked(c node) <-chan []string {
 		}
 		got <- names
 	}()
-	require.Eventually(p.t, func() bool { return p.hasParked(c) }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(p.t, func() bool { return p.hasParked(c) }, longest, 5*time.Millisecond)
 	return got
 }
 
@@ -179,6 +182,26 @@ func TestExpiredLeaseIsDeliveredAgain(t *testing.T) {
 	require.Equal(t, []string{"second"}, names)
 	names, _ = p.pop(p.near, 60)
 	require.Equal(t, []string{"second"}, names)
+}
+
+// TestAutoAckPopAfterAnExpiredLeaseLeavesTheRestToAll: what a pop that acknowledges at once leaves in a partition is nobody's, also when the list
+// was waiting for the end of a lease there.
+func TestAutoAckPopAfterAnExpiredLeaseLeavesTheRestToAll(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.settle("eu", "first")
+	p.push(p.near, "eu", "second", "third", "fourth")
+	names, batch := p.pop(p.near, 60)
+	require.Equal(t, []string{"second", "third", "fourth"}, names)
+	_, err := p.db.Exec(t.Context(), `UPDATE queen.log_consumers SET lease_expires_at = clock_timestamp() - interval '1 second' WHERE worker_id = $1`, batch.LeaseID)
+	require.NoError(t, err)
+	batch, err = p.near.Pop(t.Context(), wire.PopRequest{Queue: "orders", Partition: "eu", Group: "g", Batch: 1, AutoAck: true})
+	require.NoError(t, err)
+	require.Len(t, batch.Messages, 1)
+	batch, err = p.near.Pop(t.Context(), wire.PopRequest{Queue: "orders", AnyPartition: true, Group: "g", Batch: 100}) // does not wait
+	require.NoError(t, err)
+	require.NotNil(t, batch, "the rest is kept back for a lease that is over")
+	require.Len(t, batch.Messages, 2)
 }
 
 func TestLeaseEndedThroughAnotherBrokerIsNoticed(t *testing.T) {

@@ -168,7 +168,7 @@ func (s *Server) timed(
 // overtake tells the hot list of claims that it did not name.
 func (s *Server) overtake(l *look, claimed pg.Claim) {
 	for _, p := range claimed.Partitions {
-		s.gates.Taken(l.Tenant, p.Queue, p.Partition, l.Group)
+		s.gates.Taken(l.Tenant, p.Queue, p.Partition, l.Group, l.AutoAck)
 	}
 }
 

@@ -134,10 +134,11 @@ func (g *Gates) Postponed(tenant uuid.UUID, queue, partition, group string, dela
 }
 
 // Taken tells that a pop claimed messages of (partition, group) past the hot list. What the list believed about the newest batch is no
-// longer about the newest batch.
-func (g *Gates) Taken(tenant uuid.UUID, queue, partition, group string) {
+// longer about the newest batch. free says that the pop acknowledged them at once: nobody has a lease, and if the list waits for the end of one,
+// that has come.
+func (g *Gates) Taken(tenant uuid.UUID, queue, partition, group string, free bool) {
 	if g.hot != nil {
-		g.hot.overtake(queueKey{tenant, queue}, partition, group)
+		g.hot.overtake(queueKey{tenant, queue}, partition, group, free)
 	}
 }
 

@@ -216,15 +216,15 @@ func (l *HotList) release(key queueKey, partition, group string) {
 	}
 }
 
-// overtake follows a claim of (partition, group) that did not go through the list.
-func (l *HotList) overtake(key queueKey, partition, group string) {
+// overtake follows a claim of (partition, group) that did not go through the list; free as in [Gates.Taken].
+func (l *HotList) overtake(key queueKey, partition, group string, free bool) {
 	t := l.table(key)
 	if t == nil {
 		return
 	}
 	if r := t.find(group); r != nil {
-		if index, known := t.lookUp(partition); known {
-			r.overtake(index)
+		if index, known := t.lookUp(partition); known && r.overtake(index, free) {
+			r.crowd.wakeSoon()
 		}
 	}
 }

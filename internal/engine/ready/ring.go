@@ -135,9 +135,11 @@ func (r *Ring) promote(index uint32, covered string) (became bool) {
 }
 
 // overtake notes that the newest batch of a partition is not the one that was reported here, so that its end says nothing about
-// what is left.
-func (r *Ring) overtake(index uint32) {
+// what is left. free says that the claim left no lease behind: what is there can be had, whatever lease was waited for. What waits for a
+// delay or a window goes on waiting.
+func (r *Ring) overtake(index uint32, free bool) (became bool) {
 	sub, position := r.locate(index)
+	deferral := *r.table.deferral.Load()
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
 	e := sub.at(position)
@@ -145,6 +147,13 @@ func (r *Ring) overtake(index uint32) {
 	if e.note == drained {
 		e.note = nothing
 	}
+	if free && e.state == timed && deferral == (Deferral{}) {
+		e.note = nothing
+		sub.link(position, false)
+		r.ready.Add(1)
+		return true
+	}
+	return false
 }
 
 // turn lists what is due and tells whether there was anything.

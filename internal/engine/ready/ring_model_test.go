@@ -189,7 +189,7 @@ func (m *ringMachine) isOut(name string) bool {
 func (m *ringMachine) claimPast(t *rapid.T) {
 	name, l := m.drawLane(t)
 	if m.claim(l, 1, time.Minute).kind == "took" {
-		m.list.overtake(queueKey{tenant, "q"}, name, "g")
+		m.list.overtake(queueKey{tenant, "q"}, name, "g", false)
 	}
 }
 

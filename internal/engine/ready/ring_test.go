@@ -25,7 +25,7 @@ func TestPromoteAfterACoveredBatch(t *testing.T) {
 		{"given back", true, nil, false, []string{"a"}},
 		{"pushed meanwhile", true, func(l *HotList, _ *Ring) { l.mark(key, "a", 3, true) }, true, []string{"a"}},
 		{"hint of another broker meanwhile", true, func(l *HotList, _ *Ring) { l.mark(key, "a", 0, false) }, true, []string{"a"}},
-		{"claimed past the list meanwhile", true, func(l *HotList, _ *Ring) { l.overtake(key, "a", "g") }, true, []string{"a"}},
+		{"claimed past the list meanwhile", true, func(l *HotList, _ *Ring) { l.overtake(key, "a", "g", false) }, true, []string{"a"}},
 		{"pushed to another partition", true, func(l *HotList, _ *Ring) { l.mark(key, "b", 3, true) }, true, []string{"b"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -40,6 +40,45 @@ func TestPromoteAfterACoveredBatch(t *testing.T) {
 				c.between(list, ring)
 			}
 			list.promote(key, "a", "g", map[bool]string{true: "lease"}[c.covered])
+			if got := ringNames(ring, 9); !slices.Equal(got, c.want) {
+				t.Fatalf("ready are %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// TestAClaimWithoutALeaseEndsTheWaitForOne: a pop that acknowledges at once gets messages only when the lease before is over.
+func TestAClaimWithoutALeaseEndsTheWaitForOne(t *testing.T) {
+	t.Parallel()
+	key := queueKey{tenant, "q"}
+	for _, c := range []struct {
+		name     string
+		free     bool
+		deferral Deferral
+		want     []string
+	}{
+		{"acknowledged at once", true, Deferral{}, []string{"a"}},
+		{"leased", false, Deferral{}, nil},
+		{"delayed", true, Deferral{Delay: time.Minute}, nil},
+		{"collected", true, Deferral{Window: time.Minute}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			list := NewHotList(HotConfig{})
+			ring := list.Ring(tenant, "q", "g")
+			list.mark(key, "a", 5, false)
+			out := ring.Take(1, 100)
+			out.Leased(0, "lease", time.Minute, 3)
+			out.Return()
+			ring.SetDeferral(c.deferral)
+			parked := NewParked()
+			ring.Park(parked)
+			list.overtake(key, "a", "g", c.free)
+			if got := len(parked.Woken) > 0; got != (c.want != nil) {
+				t.Fatalf("a parked pop was woken: %v", got)
+			}
+			parked.Leave()
+			parked.Settle()
 			if got := ringNames(ring, 9); !slices.Equal(got, c.want) {
 				t.Fatalf("ready are %v, want %v", got, c.want)
 			}
