@@ -228,12 +228,19 @@ func TestRenewLease(t *testing.T) {
 		require.Equal(t, 2, log.cursor(t, short, "g").Retries)
 	})
 	t.Run("LessThanASecondCountsAsOne", func(t *testing.T) {
-		lease("c", 100*time.Millisecond)
 		for _, seconds := range []any{0, -5, nil} {
-			got, err := callJSON[renewal](log, call, "c", seconds)
-			require.NoError(t, err)
+			var before time.Time
+			var got renewal
+			for try := 0; got.Renewed == 0 && (try == 0 || time.Since(before) > 500*time.Millisecond); try++ { // what runs out before the call is no answer
+				before = time.Now()
+				worker := uuid.NewString()
+				lease(worker, 500*time.Millisecond)
+				var err error
+				got, err = callJSON[renewal](log, call, worker, seconds)
+				require.NoError(t, err)
+			}
 			require.Equal(t, 1, got.Renewed)
-			require.WithinDuration(t, time.Now().Add(time.Second), *got.ExpiresAt, 2*time.Second)
+			require.WithinRange(t, *got.ExpiresAt, before, time.Now().Add(2*time.Second))
 		}
 	})
 	t.Run("NothingLiveIsNoError", func(t *testing.T) {

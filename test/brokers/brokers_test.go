@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	// soon is far below the slow ways of slowFloors and far above what a hint takes on a loaded machine.
-	soon = 8 * time.Second
+	soon = 20 * time.Second
 	// limit ends a test that waits for what does not come.
 	limit = time.Minute
 )

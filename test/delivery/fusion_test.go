@@ -143,6 +143,6 @@ func TestManyWholeAcksShareFewCommits(t *testing.T) {
 	acking.Wait()
 	stats := e.acks.Stats()
 	require.EqualValues(t, partitions, stats.Rows)
-	require.LessOrEqual(t, stats.Flushes, uint64(4), "one that waited, and the rest together")
+	require.LessOrEqual(t, stats.Flushes, uint64(partitions/10), "one that waited, and the rest together, but for those that were recognised and not yet in line")
 	require.Equal(t, partitions, value[int](e, `SELECT count(*)::int FROM queen.log_consumers WHERE committed = 0 AND worker_id IS NULL`))
 }

