@@ -51,7 +51,7 @@ test:
 	@tools/setup.sh test
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory dashboard-check
-	go test -race -shuffle=on -timeout 9m ./...
+	go test -race -shuffle=on -timeout 20m ./...
 
 ## dashboard: build the console from dashboard/src into dashboard/dist, which is committed
 dashboard: dashboard/node_modules/.package-lock.json
